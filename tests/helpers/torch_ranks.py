@@ -80,6 +80,23 @@ def needs_torch() -> Any:
     return pytest.importorskip("torch", reason=_SKIPPED)
 
 
+def has_cuda() -> bool:
+    """Return whether torch is there in a build that has CUDA itself."""
+    try:
+        from torch import version
+    except ImportError:
+        return False
+    return version.cuda is not None
+
+
+#: Of a test under ``--torch-cuda``, which takes a build of torch without CUDA.
+under_the_name_cuda = pytest.mark.skipif(has_cuda(), reason="this build of PyTorch has CUDA itself")
+BOTH_NAMES = pytest.mark.parametrize(
+    "options",
+    [pytest.param([], id="peerlane"), pytest.param(["--torch-cuda"], id="cuda", marks=under_the_name_cuda)],
+)
+
+
 class Programs:
     """Runs programs in a folder."""
 

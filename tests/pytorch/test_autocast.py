@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from helpers.torch_ranks import needs_torch
+from helpers.torch_ranks import BOTH_NAMES, needs_torch
 from peerlane.testing.procs import run_python
 
 needs_torch()
@@ -36,7 +36,7 @@ print(json.dumps([*found, refusal()]))
 """
 
 
-@pytest.mark.parametrize("options", [[], ["--torch-cuda"]], ids=["peerlane", "cuda"])
+@BOTH_NAMES
 def test_binary_cross_entropy_under_autocast_is_refused_as_on_cuda(
     tmp_path: Path, options: list[str]
 ) -> None:

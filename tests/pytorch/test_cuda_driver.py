@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from helpers.torch_ranks import needs_torch
+from helpers.torch_ranks import needs_torch, under_the_name_cuda
 from peerlane.testing.procs import Completed, run_python
 
 needs_torch()
 
-pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(300)]
+pytestmark = [under_the_name_cuda, pytest.mark.any_schedule, pytest.mark.timeout(300)]
 RAW_NCCL = str(Path(__file__).with_name("cuda_programs") / "raw_nccl.py")
 SCHEDULES = pytest.mark.parametrize("schedule", ["eager", "lazy", "seeded:7"])
 _OPTIONS = ["--torch-cuda", "--dialect", "cuda", "--devices", "2"]

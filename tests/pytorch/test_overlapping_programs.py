@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from helpers.torch_ranks import needs_torch
+from helpers.torch_ranks import BOTH_NAMES, needs_torch
 from peerlane.testing.procs import run_python
 
 needs_torch()
@@ -18,7 +18,6 @@ needs_torch()
 pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(580)]
 FOLDER = Path(__file__).with_name("check_programs")
 SOURCES = pytest.mark.parametrize("source", ["overlapping", "caches_and_gradients"])
-NAMES = pytest.mark.parametrize("options", [[], ["--torch-cuda"]], ids=["peerlane", "cuda"])
 SCHEDULES = pytest.mark.parametrize("schedule", ["eager", "lazy", "seeded:3"])
 
 
@@ -55,7 +54,7 @@ def _with_consequences(findings: list[dict[str, Any]]) -> Iterator[dict[str, Any
 
 
 @SCHEDULES
-@NAMES
+@BOTH_NAMES
 @SOURCES
 def test_right_programs_have_no_finding(
     tmp_path: Path, source: str, options: list[str], schedule: str
@@ -64,7 +63,7 @@ def test_right_programs_have_no_finding(
 
 
 @SCHEDULES
-@NAMES
+@BOTH_NAMES
 @SOURCES
 def test_racy_programs_have_a_certain_finding_with_both_lines(
     tmp_path: Path, source: str, options: list[str], schedule: str

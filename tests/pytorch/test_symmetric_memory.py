@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from helpers.torch_ranks import Programs, needs_torch
+from helpers.torch_ranks import Programs, needs_torch, under_the_name_cuda
 from peerlane.testing.procs import run_python
 
 needs_torch()
@@ -449,14 +449,23 @@ def _with_consequences(findings: list[dict[str, Any]]) -> Iterator[dict[str, Any
 
 @pytest.mark.parametrize(
     ("name", "schedule"),
-    [("peerlane", "eager"), ("peerlane", "lazy"), ("peerlane", "seeded:7"), ("cuda", "eager")],
+    [
+        ("peerlane", "eager"),
+        ("peerlane", "lazy"),
+        ("peerlane", "seeded:7"),
+        pytest.param("cuda", "eager", marks=under_the_name_cuda),
+    ],
 )
 def test_right_program_on_symmetric_memory_has_no_finding(name: str, schedule: str, tmp_path: Path) -> None:
     assert _findings(name, "right", schedule, tmp_path) == []
 
 
 @pytest.mark.parametrize(
-    ("name", "form"), [*(("peerlane", form) for form in _LEFT_OUT), ("cuda", "no wait for the signal")]
+    ("name", "form"),
+    [
+        *(("peerlane", form) for form in _LEFT_OUT),
+        pytest.param("cuda", "no wait for the signal", marks=under_the_name_cuda),
+    ],
 )
 def test_order_that_is_left_out_is_a_race_with_both_lines(name: str, form: str, tmp_path: Path) -> None:
     lines = PROGRAM.read_text().splitlines()
@@ -467,6 +476,7 @@ def test_order_that_is_left_out_is_a_race_with_both_lines(name: str, form: str, 
     assert all("wait_signal of symmetric memory" in each["missing"] for each in named), named
 
 
+@under_the_name_cuda
 def test_fused_operations_of_torch_run_as_cuda(programs: Programs, monkeypatch: pytest.MonkeyPatch) -> None:
     results = programs.launched(
         ["-m", "peerlane", "launch", "--torch-cuda", "-n", "2", "--devices", "2"],

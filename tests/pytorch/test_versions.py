@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from helpers.torch_ranks import has_cuda
 from peerlane.testing.procs import run_python
 
 pytestmark = pytest.mark.any_schedule
@@ -44,3 +45,15 @@ def test_version_that_was_never_run_is_refused_in_one_sentence(
         f"ImportError: peerlane has no device and no back-end for torch {version}: this peerlane was run with torch "
         "2.12 to 2.15 alone. Install one of these (pip install 'torch>=2.12,<2.16'), or a newer peerlane"
     )
+
+
+@pytest.mark.skipif(not has_cuda(), reason="PyTorch is not there in a build that has CUDA itself")
+@pytest.mark.parametrize("dialect", [[], ["--dialect", "cuda"]], ids=["alone", "with the dialect"])
+def test_build_with_cuda_inside_is_refused_under_the_name_cuda(dialect: list[str]) -> None:
+    words = ["-m", "peerlane", "run", "--torch-cuda", *dialect, "-c", "import torch"]
+    done = run_python(words, timeout=100)
+    assert done.returncode != 0
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("RuntimeError: --torch-cuda needs torch's build for the processor, and torch 2."), last
+    assert "has CUDA itself: install torch with +cpu" in last
+    assert "or use the device peerlane by 'import peerlane.torch'" in last
