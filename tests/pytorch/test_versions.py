@@ -54,6 +54,8 @@ def test_build_with_cuda_inside_is_refused_under_the_name_cuda(dialect: list[str
     done = run_python(words, timeout=100)
     assert done.returncode != 0
     last = done.stderr.splitlines()[-1]
-    assert last.startswith("RuntimeError: --torch-cuda needs torch's build for the processor, and torch 2."), last
+    assert last.startswith(
+        "RuntimeError: --torch-cuda needs torch's build for the processor, and torch 2."
+    ), last
     assert "has CUDA itself: install torch with +cpu" in last
-    assert "or use the device peerlane by 'import peerlane.torch'" in last
+    assert "or write the device peerlane into the program" in last

@@ -45,8 +45,8 @@ def serve() -> None:
     if hasattr(_C, "_cuda_getDeviceCount"):
         raise RuntimeError(
             f"--torch-cuda needs torch's build for the processor, and torch {torch.__version__} has CUDA itself: "
-            "install torch with +cpu (PyTorch's page \"Get started\" has the command), or use the device peerlane by "
-            "'import peerlane.torch', which this build has"
+            "install torch with +cpu (PyTorch's page 'Get started' has the command), or write the device peerlane "
+            "into the program, which works in this build, too (import peerlane.torch)"
         )
     vars(_C).update(_served, __getattr__=_refuse_name)
     # Programs and torch's own code recognise a build with CUDA by it, where ``hip`` is the other answer.
