@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from torch.version import __version__ as _version  # which is there while torch is being imported, too
 
-_OLDEST, _NEWEST = (2, 12), (2, 15)
+from peerlane.support import torch_name
 
-if not _OLDEST <= tuple(map(int, _version.split(".")[:2])) <= _NEWEST:
-    _major, _minor = _NEWEST
-    _range = f"{_OLDEST[0]}.{_OLDEST[1]} to {_major}.{_minor}"
+#: The oldest and the newest version that the tests were run with.
+_RUN = {"cuda": ((2, 13), (2, 13))}.get(torch_name.name, ((2, 12), (2, 15)))
+
+if not _RUN[0] <= tuple(map(int, _version.split(".")[:2])) <= _RUN[1]:
+    _words = " to ".join(dict.fromkeys(f"{major}.{minor}" for major, minor in _RUN))
     raise ImportError(
-        f"peerlane has no device and no back-end for torch {_version}: this peerlane was run with torch {_range} "
-        f"alone. Install one of these (pip install 'torch>={_OLDEST[0]}.{_OLDEST[1]},<{_major}.{_minor + 1}'), or a "
-        "newer peerlane"
+        f"peerlane has no device {torch_name.name!r} and no back-end of torch.distributed for torch {_version}: with "
+        f"this device it was run with torch {_words} alone. Install torch {_words}, or a newer peerlane"
     )

@@ -35,19 +35,7 @@ _text_of = texts_of(_RUNTIME["enums"])["cudaGetErrorString"]
 
 
 def serve() -> None:
-    """Put the functions and classes of this module into ``torch._C``; a name that is not served says so.
-
-    Raises
-    ------
-    RuntimeError
-        This build of torch has CUDA itself.
-    """
-    if hasattr(_C, "_cuda_getDeviceCount"):
-        raise RuntimeError(
-            f"--torch-cuda needs torch's build for the processor, and torch {torch.__version__} has CUDA itself: "
-            "install torch with +cpu (PyTorch's page 'Get started' has the command), or write the device peerlane "
-            "into the program, which works in this build, too (import peerlane.torch)"
-        )
+    """Put the functions and classes of this module into ``torch._C``; a name that is not served says so."""
     vars(_C).update(_served, __getattr__=_refuse_name)
     # Programs and torch's own code recognise a build with CUDA by it, where ``hip`` is the other answer.
     torch.version.cuda = ".".join(map(str, _RUNTIME["version"][:2]))

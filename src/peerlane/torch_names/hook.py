@@ -48,7 +48,7 @@ class Name:
 
 NAMES = {
     "cuda": Name(
-        before={"torch.cuda": ["torch_cuda.bindings.serve"]},
+        before={"torch.cuda": ["torch_cuda.builds.refuse_cuda_inside", "torch_cuda.bindings.serve"]},
         after={
             "torch.cuda": ["torch_cuda.bindings.count_without_driver"],
             "torch": [
