@@ -20,6 +20,7 @@ The files of the back-end, from the ground up:
 * ``receives`` are receives that are under way, ``messages`` sends and receives with tags;
 * ``dispatched`` calls collectives by way of torch's dispatcher;
 * ``meeting`` brings ranks together over a store of torch, ``monitored`` tells who is missing there;
+* ``flight_recorder`` keeps torch's recorder from these groups;
 * ``process_group`` is the ``ProcessGroup`` that torch calls.
 """
 
@@ -30,7 +31,7 @@ import torch.distributed
 from peerlane.diagnostics import call_site
 from peerlane.diagnostics.waits import progress
 from peerlane.support import torch_version as torch_version  # before what follows: it may refuse torch
-from peerlane.torch import device, monitored, work
+from peerlane.torch import device, flight_recorder, monitored, work
 from peerlane.torch.process_group import BACKEND, PeerlaneGroup, create
 
 __all__ = ["PeerlaneGroup"]
@@ -40,4 +41,5 @@ call_site.pass_through("torch")
 progress.serving_natively.add("pt_tcpstore_uv")  # the server of a TCPStore
 torch.distributed.Backend.register_backend(BACKEND, create, extended_api=True, devices=list(device.kinds()))
 monitored.serve(PeerlaneGroup)
+flight_recorder.leave_out(PeerlaneGroup)
 work.keep_for_reducers()
