@@ -29,6 +29,8 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
             return 0;
         }
     }
+    c10::DeviceCapability getDeviceCapability(Device) const override { return {}; }   // of all types
+
     c10::Stream getStream(Device device) const override { return current_queue(index_of(device)).as_stream(); }
     c10::Stream getDefaultStream(Device device) const override { return Devices::get().default_queue(index_of(device)).as_stream(); }
     c10::Stream getStreamFromGlobalPool(Device device, bool) const override { return Devices::get().pooled_queue(index_of(device)).as_stream(); }

@@ -196,7 +196,7 @@ class Operation {
                     strangers_.emplace_back(tensor.device(), i);
                 }
             });
-            if (value.isDevice() && value.toDevice().type() == kDevice && !is_known) {
+            if (value.isDevice() && value.toDevice().type() == kDevice && (!is_known || asks_parts_)) {
                 device_ = value.toDevice().has_index() ? value.toDevice().index() : current_device;
                 is_known = true;
             }
@@ -461,6 +461,7 @@ class Operation {
         }
         auto shapes = shapes_of_returns();
         restore(kept);
+        if (!shapes) return nullptr;
         for (size_t i = 0; plan_.is_out && i < kept.size(); ++i) {
             if (!plan_.written[i] || !kept[i].isTensor() || !kept[i].toTensor().defined()) continue;
             const at::Tensor &before = kept[i].toTensor(), &after = arguments[i].toTensor();
@@ -544,20 +545,23 @@ class Operation {
     }
     // A kernel leaves out what nobody wants, or what its gradient will not need.
     static bool is_left_out(const at::Tensor& made, c10::IntArrayRef expected) { return !made.defined() || (made.numel() == 0 && c10::multiply_integers(expected) != 0); }
+    // Null: one is sparse, nested or quantized.
     std::shared_ptr<Shapes> shapes_of_returns() const {
         auto shapes = std::make_shared<Shapes>();
+        bool are_dense = true;
         const size_t begin = stack_.size() - plan_.returned.size();
         for (size_t i = 0; i < plan_.returned.size(); ++i) {
             size_t count = 0;
             if (plan_.returned[i] < 0)
                 each_tensor(stack_[begin + i], [&](const at::Tensor& tensor) {
-                    TORCH_CHECK(is_dense(tensor), "only the kernel makes tensors of layout ", tensor.layout());
+                    are_dense &= is_dense(tensor) && !c10::isQIntType(tensor.scalar_type());
+                    if (!are_dense) return;
                     shapes->made.emplace_back(tensor);
                     ++count;
                 });
             shapes->counts.push_back(count);
         }
-        return shapes;
+        return are_dense ? shapes : nullptr;
     }
     void restore(const Stack& kept) {
         stack_.resize(first_);
