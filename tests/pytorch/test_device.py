@@ -472,3 +472,47 @@ def test_back_end_works_where_another_library_has_named_the_device(tmp_path: Pat
     assert "torch has no device 'peerlane' in this process" in warned
     assert "another library has named it 'other'" in warned
     assert rest == "True other:0"
+
+
+_TOGETHER = """
+    import threading
+    from peerlane.torch import device_objects
+
+    whole = torch.peerlane.mem_get_info(0)[1]
+    size = 32 << 20
+    torch.peerlane.set_per_process_memory_fraction(1.5 * size / whole, 0)
+    met, allocate = threading.Barrier(2), device_objects.allocate
+
+    def late(*arguments):
+        try:
+            met.wait(2)  # until both threads are allowed to reserve
+        except threading.BrokenBarrierError:
+            pass
+        return allocate(*arguments)
+
+    device_objects.allocate = late
+    tensors, errors = [], []
+
+    def take():
+        try:
+            tensors.append(torch.empty(size, dtype=torch.uint8, device="peerlane:0"))
+        except torch.OutOfMemoryError as error:
+            errors.append(str(error))
+
+    threads = [threading.Thread(target=take) for _ in range(2)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    found["outcomes"] = [len(tensors), len(errors)]
+    found["reserved"] = torch.peerlane.memory_reserved(0) <= 1.5 * size
+    tensors.clear()
+    torch.peerlane.empty_cache()
+    take()
+    found["again"] = len(tensors)
+"""
+
+
+def test_threads_stay_within_a_memory_fraction_together(tmp_path: Path) -> None:
+    found = run_on_device(tmp_path, _TOGETHER)
+    assert found == {"outcomes": [1, 1], "reserved": True, "again": 1}

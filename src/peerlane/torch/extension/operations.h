@@ -548,20 +548,20 @@ class Operation {
     // Null: one is sparse, nested or quantized.
     std::shared_ptr<Shapes> shapes_of_returns() const {
         auto shapes = std::make_shared<Shapes>();
-        bool are_dense = true;
+        bool have_bytes = true;
         const size_t begin = stack_.size() - plan_.returned.size();
         for (size_t i = 0; i < plan_.returned.size(); ++i) {
             size_t count = 0;
             if (plan_.returned[i] < 0)
                 each_tensor(stack_[begin + i], [&](const at::Tensor& tensor) {
-                    are_dense &= is_dense(tensor) && !c10::isQIntType(tensor.scalar_type());
-                    if (!are_dense) return;
+                    have_bytes &= is_dense(tensor) && !c10::isQIntType(tensor.scalar_type());
+                    if (!have_bytes) return;
                     shapes->made.emplace_back(tensor);
                     ++count;
                 });
             shapes->counts.push_back(count);
         }
-        return are_dense ? shapes : nullptr;
+        return have_bytes ? shapes : nullptr;
     }
     void restore(const Stack& kept) {
         stack_.resize(first_);
