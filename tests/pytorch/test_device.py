@@ -185,12 +185,6 @@ _ERRORS = """
     wide = torch.ones(200, 300, device="peerlane:0")
     found["shape"] = caught(lambda: wide @ wide)
     found["index"] = [caught(lambda: torch.ones(2, device=f"peerlane:{each}")) for each in (7, 99)]
-    found["layouts"] = [
-        caught(lambda: torch.eye(3).to_sparse().to("peerlane:0")),
-        caught(lambda: torch.eye(3, device="peerlane:0").to_sparse()),
-        caught(lambda: torch.quantize_per_tensor(a, 0.1, 0, torch.qint8)),
-        caught(lambda: repr(torch.nested.nested_tensor([a, a]))),
-    ]
     numbers = torch.full((100_000,), 1 << 30, device="peerlane:0")
     picked = torch.arange(100_000.0, device="peerlane:0")[numbers]  # the line of the failure
     found["queued"] = caught(torch.accelerator.synchronize)
@@ -226,10 +220,6 @@ def test_errors_name_devices_lines_and_memory(tmp_path: Path) -> None:
     assert "mat1 and mat2 shapes cannot be multiplied (200x300 and 200x300)" in results["shape"][1]
     for number, (_, text) in zip((7, 99), results["index"], strict=True):
         assert f"peerlane:{number} does not exist: there are 2 devices" in text
-    for (kind, text), word in zip(
-        results["layouts"], ("sparse", "Sparse", "quantized", "nested"), strict=True
-    ):
-        assert kind == "NotImplementedError" and "peerlane" in text and word in text
     kind, text = results["queued"]
     assert kind == "AcceleratorError"
     program = (tmp_path / "program.py").read_text().splitlines()
@@ -345,7 +335,7 @@ def test_tensors_travel_and_random_numbers_repeat(tmp_path: Path) -> None:
         "all seeded": [True, False],
         "generator": [0, 1, 2, 3, 4],
         "autocast": ["torch.bfloat16", "torch.float32"],
-        "types": [True, False],
+        "types": [True, True],
         "storage": [True, "peerlane"],
         "accelerator": ["peerlane", 2],
         "current": [1, "peerlane:1"],
@@ -482,3 +472,47 @@ def test_back_end_works_where_another_library_has_named_the_device(tmp_path: Pat
     assert "torch has no device 'peerlane' in this process" in warned
     assert "another library has named it 'other'" in warned
     assert rest == "True other:0"
+
+
+_TOGETHER = """
+    import threading
+    from peerlane.torch import device_objects
+
+    whole = torch.peerlane.mem_get_info(0)[1]
+    size = 32 << 20
+    torch.peerlane.set_per_process_memory_fraction(1.5 * size / whole, 0)
+    met, allocate = threading.Barrier(2), device_objects.allocate
+
+    def late(*arguments):
+        try:
+            met.wait(2)  # until both threads are allowed to reserve
+        except threading.BrokenBarrierError:
+            pass
+        return allocate(*arguments)
+
+    device_objects.allocate = late
+    tensors, errors = [], []
+
+    def take():
+        try:
+            tensors.append(torch.empty(size, dtype=torch.uint8, device="peerlane:0"))
+        except torch.OutOfMemoryError as error:
+            errors.append(str(error))
+
+    threads = [threading.Thread(target=take) for _ in range(2)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    found["outcomes"] = [len(tensors), len(errors)]
+    found["reserved"] = torch.peerlane.memory_reserved(0) <= 1.5 * size
+    tensors.clear()
+    torch.peerlane.empty_cache()
+    take()
+    found["again"] = len(tensors)
+"""
+
+
+def test_threads_stay_within_a_memory_fraction_together(tmp_path: Path) -> None:
+    found = run_on_device(tmp_path, _TOGETHER)
+    assert found == {"outcomes": [1, 1], "reserved": True, "again": 1}

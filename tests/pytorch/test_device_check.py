@@ -67,6 +67,16 @@ _RACY = {
         """,
         1,
     ),
+    "values of a sparse tensor": (
+        """
+        x = torch.eye(300, device=device).to_sparse()
+        main.synchronize()
+        with side:
+            x._values().mul_(2)  # first
+        y = x.to_dense()  # second
+        """,
+        1,
+    ),
     "two devices": (
         """
         x = torch.ones(100_000, device="peerlane:1")
@@ -109,6 +119,17 @@ _RIGHT = """
         optimizer.zero_grad()
         model(z.to("peerlane:1")).pow(2).mean().backward()
         optimizer.step()
+    sparse = torch.eye(300, device=device).to_sparse()
+    side.wait_stream(main)
+    with side:
+        sparse._values().mul_(2)
+        count = sparse._nnz()
+    size = sparse.shape, sparse._nnz()  # reads no bytes
+    main.wait_stream(side)
+    sparse.add_(sparse.to("peerlane:1").to(device))
+    embedding = torch.nn.Embedding(30, 4, sparse=True, device=device)
+    embedding(torch.arange(3, device=device)).sum().backward()
+    torch.optim.SparseAdam(embedding.parameters()).step()
     freed = torch.ones(200_000, device=device)
     side.wait_stream(main)
     with side:

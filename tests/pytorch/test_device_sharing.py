@@ -169,3 +169,39 @@ def main():
     kind, text = results["unreceived"]
     assert kind == "PeerLost" and "has ended" in text, text
     assert [results[f"own {turn}"] for turn in range(3)] == [[4.0, True], [4.0, True], [4.0, False]]
+
+
+def test_sparse_and_nested_tensors_are_sent_as_handles_of_their_parts(tmp_path: Path) -> None:
+    results = _run(
+        tmp_path,
+        """
+def work(pipe, queue, back):
+    facts = []
+    for _ in range(3):
+        tensor = queue.get()
+        dense = tensor.to_padded_tensor(0.0) if tensor.is_nested else tensor.to_dense()
+        facts.append([str(tensor.device), str(tensor.layout), tensor.is_nested, dense.tolist()])
+        values = tensor._values() if tensor.layout is torch.sparse_coo else tensor.values()
+        values.mul_(2)
+    torch.peerlane.synchronize()
+    pipe.send(facts)
+    pipe.recv()
+
+def main():
+    rows = torch.tensor([[0.0, 1.0], [2.0, 0.0]], device="peerlane:1")
+    nested = torch.nested.nested_tensor([rows, rows[:1]])
+    tensors = [rows.to_sparse(), rows.to_sparse_csr(), nested]
+    for each in tensors:
+        queue.put(each)
+    found["facts"] = ours.recv()
+    found["doubled"] = [tensors[0].to_dense().tolist(), tensors[1].to_dense().tolist()]
+    ours.send("over")
+""",
+    )
+    dense = [[0.0, 1.0], [2.0, 0.0]]
+    assert results["facts"] == [
+        ["peerlane:1", "torch.sparse_coo", False, dense],
+        ["peerlane:1", "torch.sparse_csr", False, dense],
+        ["peerlane:1", "torch.strided", True, [dense, [[0.0, 1.0], [0.0, 0.0]]]],
+    ]
+    assert results["doubled"] == [[[0.0, 2.0], [4.0, 0.0]]] * 2

@@ -1,4 +1,4 @@
-"""Collectives on tensors that wrap others: results of functional collectives are taken, other wrappers refused."""
+"""Collectives on tensors that wrap others: results of functional collectives are taken, other wrappers pass them on."""
 
 from __future__ import annotations
 
@@ -77,21 +77,44 @@ found["count"] = len(theirs)
 
 
 @pytest.mark.parametrize("device", ["cpu", "peerlane"])
-def test_tensor_that_wraps_others_is_refused_by_its_name(programs: Programs, device: str) -> None:
+def test_tensor_that_wraps_others_passes_each_call_to_them(programs: Programs, device: str) -> None:
     results = programs.run(
         _CALLS
         + f"""
+def plain(value, device, group):
+    return torch.full((4,), value, device=device)
+
 here = torch.device("{device}", rank if "{device}" != "cpu" else None)
-found["errors"] = {{name: caught(call) for name, call in calls(two, here, dist.group.WORLD).items()}}
-both = functional.all_reduce(two(rank + 1.0, here, None), "sum", dist.group.WORLD)
-found["functional"] = [both.a.tolist(), both.b.tolist()]
+both, ones, tens = (
+    calls(made, here, dist.group.WORLD) for made in (two, plain, lambda value, *where: plain(10 * value, *where))
+)
+for name in both.keys() - {{"all_gather_single"}}:
+    got = both[name]()
+    found[name] = [[each.tolist() for each in part] for part in
+                   ([each.a for each in got], ones[name](), [each.b for each in got], tens[name]())]
+tensor = two(rank + 1.0, here, None)
+work = dist.all_reduce(tensor, async_op=True)
+found["future"] = len(work.get_future().wait())
+work.wait()
+found["asynchronous"] = [tensor.a.tolist(), tensor.b.tolist()]
 """,
     )
     for each in results:
-        for name, error in each["errors"].items():
-            assert error is not None and error[0] == "DistBackendError", name
-            assert "a TwoTensor has no bytes of its own" in error[1], (name, error)
-        assert each["functional"] == [[3.0] * 4, [30.0] * 4]
+        assert each.pop("future") == 2
+        assert each.pop("asynchronous") == [[3.0] * 4, [30.0] * 4]
+        assert len(each) == 11
+        for name, (first, ones, second, tens) in each.items():
+            assert first == ones and second == tens, name
+
+
+def test_tensor_that_wraps_others_is_refused_by_its_name_without_the_device(
+    programs: Programs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CXX", "")
+    results = programs.run(_CALLS + "found['error'] = caught(calls(two, 'cpu', dist.group.WORLD)['all_reduce'])")
+    for each in results:
+        assert each["error"][0] == "DistBackendError"
+        assert "a TwoTensor has no bytes of its own" in each["error"][1]
 
 
 @pytest.mark.parametrize("device", ["cpu", "peerlane"])

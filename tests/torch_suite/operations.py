@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 _DEVICE = "peerlane:0"
+_SPARSE = ("sparse_coo", "sparse_csr", "sparse_csc", "sparse_bsr", "sparse_bsc")
 
 
 def main() -> None:
@@ -29,6 +30,7 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--most", type=int, default=100_000, help="how many operations")
     parser.add_argument("--samples", type=int, default=1, help="of each operation and type")
+    parser.add_argument("--sparse", action="store_true", help="the samples of sparse tensors, of each layout")
     parser.add_argument("--child", action="store_true")
     options = parser.parse_args()
     if options.child:
@@ -45,7 +47,7 @@ def _collected(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     first, end = options.first, options.first + options.most
     while first < end:
         words = ["--child", "--first", str(first), "--most", str(end - first), "--types", options.types]
-        words += ["--samples", str(options.samples), "-"]
+        words += ["--samples", str(options.samples), *(["--sparse"] if options.sparse else []), "-"]
         child = subprocess.Popen(
             [sys.executable, "-m", "torch_suite.operations", *words],
             stdout=subprocess.PIPE,
@@ -83,12 +85,15 @@ def _serve(options: argparse.Namespace) -> None:
     chosen = op_db[options.first : options.first + options.most]
     wanted = {getattr(torch, name) for name in options.types.split(",") if name}
     for number, operation in enumerate(chosen, options.first):
-        for dtype in sorted(operation.supported_dtypes("cpu"), key=str):
+        layouts = [each for each in _SPARSE if operation.supports_sparse_layout(getattr(torch, each))]
+        for dtype, layout in itertools.product(
+            sorted(operation.supported_dtypes("cpu"), key=str), layouts if options.sparse else [""]
+        ):
             if wanted and dtype not in wanted:
                 continue
-            name = operation.formatted_name
+            name = f"{operation.formatted_name} {layout}".rstrip()
             print(json.dumps({"begins": name, "type": str(dtype), "number": number}), flush=True)
-            outcome = _compared(torch, operation, dtype, options.samples)
+            outcome = _compared(torch, operation, dtype, layout, options.samples)
             print(json.dumps({"name": name, "type": str(dtype), "outcome": outcome}), flush=True)
     modes = torch.peerlane.operation_modes().items()
     waiting = sorted(name for name, mode in modes if mode == "waits" and name.startswith("aten"))
@@ -96,7 +101,7 @@ def _serve(options: argparse.Namespace) -> None:
     os._exit(0)
 
 
-def _compared(torch: Any, operation: Any, dtype: Any, most: int) -> str:
+def _compared(torch: Any, operation: Any, dtype: Any, layout: str, most: int) -> str:
     """Return what differs; "" for nothing, "random" for random numbers, "refused" if the processor refuses all."""
     from torch.testing._internal.common_utils import DeterministicGuard, freeze_rng_state
     from torch.utils import _pytree as pytree
@@ -116,7 +121,7 @@ def _compared(torch: Any, operation: Any, dtype: Any, most: int) -> str:
 
     outcome = "refused"
     try:
-        for sample in itertools.islice(operation.sample_inputs(_DEVICE, dtype, requires_grad=False), most):
+        for sample in itertools.islice(_samples(torch, operation, dtype, layout), most):
             try:
                 want = called(sample, "cpu")
             except Exception:  # noqa: BLE001 - torch's own functions raise what they like
@@ -134,6 +139,21 @@ def _compared(torch: Any, operation: Any, dtype: Any, most: int) -> str:
     except Exception as error:  # noqa: BLE001
         return f"{type(error).__name__}: {str(error).splitlines()[0][:200] if str(error) else ''}"
     return outcome
+
+
+def _samples(torch: Any, operation: Any, dtype: Any, layout: str) -> Iterator[Any]:
+    """Yield torch's samples; of a layout those of dense tensors with a sparse first one where torch has no others."""
+    dense = operation.sample_inputs(_DEVICE, dtype, requires_grad=False)
+    if not layout:
+        yield from dense
+    elif getattr(operation, f"sample_inputs_{layout}_func").__name__ != "_sample_inputs_unspecified":
+        yield from getattr(operation, f"sample_inputs_{layout}")(_DEVICE, dtype, requires_grad=False)
+    else:
+        block = {"blocksize": (1, 1)} if layout in ("sparse_bsr", "sparse_bsc") else {}
+        for sample in dense:
+            if isinstance(sample.input, torch.Tensor) and sample.input.dim() >= 2:
+                sample.input = sample.input.to_sparse(layout=getattr(torch, layout), **block)
+                yield sample
 
 
 def _moved(torch: Any, value: Any, device: str) -> Any:
@@ -154,16 +174,32 @@ def _differs(torch: Any, want: Any, got: Any) -> str:
             if a != b and not (a != a and b != b):
                 return f"{b!r}, and {a!r} on the processor"
             continue
+        if a.dtype != b.dtype or a.shape != b.shape or a.layout != b.layout:
+            return (
+                f"{b.dtype} {b.layout} {tuple(b.shape)}, "
+                f"and {a.dtype} {a.layout} {tuple(a.shape)} on the processor"
+            )
         if a.layout != torch.strided:
+            if a.is_sparse and a.is_coalesced() != b.is_coalesced():
+                return f"a coalesced tensor: {b.is_coalesced()}, and {a.is_coalesced()} on the processor"
+            if text := _differs(torch, _parts(torch, a), _parts(torch, b)):
+                return text
             continue
-        if a.dtype != b.dtype or a.shape != b.shape:
-            return f"{b.dtype} {tuple(b.shape)}, and {a.dtype} {tuple(a.shape)} on the processor"
         x, y = a.detach().resolve_conj().resolve_neg(), b.detach().cpu().resolve_conj().resolve_neg()
         if a.dtype is torch.complex32:  # the processor cannot compare them
             x, y = x.to(torch.complex64), y.to(torch.complex64)
         if not torch.equal(x, y) and not torch.allclose(x, y, rtol=1e-4, atol=1e-5, equal_nan=True):
             return "other values"
     return ""
+
+
+def _parts(torch: Any, tensor: Any) -> list[Any]:
+    """Return the tensors with the indices and values of a sparse tensor."""
+    if tensor.layout == torch.sparse_coo:
+        return [tensor._indices(), tensor._values()]
+    if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
+        return [tensor.crow_indices(), tensor.col_indices(), tensor.values()]
+    return [tensor.ccol_indices(), tensor.row_indices(), tensor.values()]
 
 
 def _type(line: dict[str, Any]) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from peerlane.torch.dispatched import has_modes
+from peerlane.torch.dispatched import is_of_dispatcher
 from peerlane.torch.tensor_bytes import completed
 
 _ROOT = Parameter("root", Parameter.POSITIONAL_OR_KEYWORD)
@@ -58,7 +58,7 @@ def with_settings(options: type, *, lists: bool = True) -> Callable[[_Method], _
             return called(group, *what, opts)
 
         def called(group: dist.ProcessGroup, *arguments: Any) -> dist.Work:
-            if count and has_modes():
+            if count and is_of_dispatcher(arguments):
                 return group.dispatched.call(method.__name__, *arguments)
             return method(group, *arguments)
 

@@ -390,3 +390,8 @@ class JoinedWork(dist.Work):
     def result(self) -> list[torch.Tensor]:
         """Return the tensors that they change."""
         return [tensor for each in self._works for tensor in each.result()]
+
+    def get_future(self) -> torch.futures.Future[list[torch.Tensor]]:
+        """Return a future of torch for the tensors."""
+        ended = torch.futures.collect_all([each.get_future() for each in self._works])
+        return ended.then(lambda all_: [tensor for each in all_.value() for tensor in each.value()])

@@ -1,4 +1,7 @@
-"""Collectives by way of torch's dispatcher, where its modes see them: ``CommDebugMode`` counts collectives there."""
+"""Calls by way of torch's dispatcher: modes see them, and tensors that wrap others call them on these.
+
+``CommDebugMode`` counts collectives there.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +15,21 @@ import torch
 import torch.distributed as dist
 
 from peerlane.torch import device_module
+from peerlane.torch.device_calls import JoinedWork
+from peerlane.torch.tensor_bytes import tensors_in, wraps_others
 
-_called = threading.local()  # the work of the call in this thread; C++ would hand out a part of it
+_called = threading.local()  # the works of the call in this thread; C++ would hand out a part of them
 
 
-def has_modes() -> bool:
-    """Return whether this thread is in a mode that sees operations; without the extension none sees collectives."""
+def has_wrappers(arguments: Sequence[Any]) -> bool:
+    """Return whether a tensor wraps others, and torch can call it; it cannot without the extension."""
+    return any(map(wraps_others, tensors_in(arguments))) and device_module.is_initialized()
+
+
+def is_of_dispatcher(arguments: Sequence[Any]) -> bool:
+    """Return whether a collective passes the dispatcher: in a mode, or with tensors that wrap others."""
     modes: int = torch._C._len_torch_dispatch_stack()
-    return modes > 0 and device_module.is_initialized()
+    return (modes > 0 and device_module.is_initialized()) or has_wrappers(arguments)
 
 
 class Dispatched:
@@ -41,13 +51,19 @@ class Dispatched:
             self._group._register_backend(device, dist.ProcessGroup.BackendType.CUSTOM, relay)
 
     def call(self, name: str, *arguments: Any) -> dist.Work:
-        """Call a method; a mode that makes no call of its own returns a work of torch."""
-        _called.work = None
-        work = getattr(self._group, name)(*arguments)
-        own, _called.work = _called.work, None
-        return work if own is None else own
+        """Call a method; a mode or a tensor that makes no call of its own returns a work of torch."""
+        outer, _called.works = getattr(_called, "works", None), []
+        try:
+            work = getattr(self._group, name)(*arguments)
+            works = _called.works
+        finally:
+            _called.works = outer
+        if len(works) < 2:
+            return works[0] if works else work
+        return JoinedWork(works)  # a tensor returns the work of one of those in it
 
 
 def _call(group: weakref.ref[dist.ProcessGroup], name: str, *arguments: Any) -> dist.Work:
-    _called.work = getattr(group(), name)(*arguments)
-    return _called.work
+    work: dist.Work = getattr(group(), name)(*arguments)
+    _called.works.append(work)
+    return work

@@ -28,7 +28,7 @@ from peerlane.torch.call_forms import with_settings
 from peerlane.torch.device import kinds
 from peerlane.torch.device_calls import DeviceCalls, JoinedWork, QueuedWork
 from peerlane.torch.device_objects import present
-from peerlane.torch.dispatched import Dispatched
+from peerlane.torch.dispatched import Dispatched, has_wrappers
 from peerlane.torch.failures import converted, refused
 from peerlane.torch.lane import Lane
 from peerlane.torch.meeting import Meeting
@@ -563,6 +563,8 @@ class PeerlaneGroup(dist.ProcessGroup):
     def send(self, tensors: list[torch.Tensor], peer: int, tag: int) -> dist.Work:
         """Send a tensor to a rank."""
         (tensor,) = tensors = completed(tensors)
+        if has_wrappers(tensors):
+            return self.dispatched.call("send", tensors, peer, tag)
         self._check("send", tensors)
         if is_shape(tensor):
             return FakeWork()
@@ -573,6 +575,8 @@ class PeerlaneGroup(dist.ProcessGroup):
     def recv(self, tensors: list[torch.Tensor], peer: int, tag: int) -> dist.Work:
         """Receive a tensor of a rank."""
         (tensor,) = tensors = completed(tensors)
+        if has_wrappers(tensors):
+            return self.dispatched.call("recv", tensors, peer, tag)
         self._check("recv", tensors)
         if is_shape(tensor):
             return FakeWork()

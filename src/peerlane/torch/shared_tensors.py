@@ -226,7 +226,7 @@ def collect() -> None:
 
 def reduce_tensor(tensor: torch.Tensor) -> tuple[Any, tuple[Any, ...]]:
     """Return what to pickle of a tensor, for ``multiprocessing``."""
-    if tensor.device.type != device_module.kind() or tensor.layout is not torch.strided:
+    if tensor.device.type != device_module.kind() or tensor.layout is not torch.strided or tensor.is_nested:
         of_others: tuple[Any, tuple[Any, ...]] = _reduce_of_torch(tensor)
         return of_others
     if tensor.requires_grad and not tensor.is_leaf:

@@ -86,17 +86,22 @@ def is_shape(tensor: torch.Tensor) -> bool:
     return fake is not None and isinstance(tensor, fake.FakeTensor)
 
 
+def wraps_others(tensor: torch.Tensor) -> bool:
+    """Return whether a tensor has no bytes of its own: its class runs operations on the tensors in it."""
+    if type(tensor) is torch.Tensor or is_shape(tensor) or tensor.layout is not torch.strided:
+        return False
+    return bool(tensor.nbytes and not tensor.data_ptr())
+
+
 def check(call: str, tensors: Sequence[torch.Tensor], devices: Sequence[str]) -> None:
     """Refuse wrappers of tensors, and tensors not strided, on another kind of device, or on several devices."""
     for tensor in tensors:
-        kind = type(tensor)
         if is_shape(tensor):
             if tensor.is_meta:
                 continue
-        elif kind is not torch.Tensor and tensor.nbytes and not tensor.data_ptr():
+        elif wraps_others(tensor):
             raise refused(
-                f"peerlane:{call} : a {kind.__name__} has no bytes of its own: it wraps other tensors. Pass those, "
-                "or use torch.distributed._functional_collectives, which call the collective on each of them"
+                f"peerlane:{call} : a {type(tensor).__name__} has no bytes of its own: it wraps other tensors. Pass those"
             )
         if tensor.device.type not in devices or tensor.layout is not torch.strided:
             raise refused(

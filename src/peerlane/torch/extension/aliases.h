@@ -6,6 +6,7 @@
 #include <c10/util/SmallVector.h>
 
 #include "allocator.h"
+#include "layouts.h"
 
 namespace peerlane_torch {
 
@@ -102,17 +103,6 @@ class CpuAllocator final : public c10::Allocator {
 
 inline bool is_on_device(const at::Tensor& tensor) { return tensor.device().type() == kDevice; }
 
-inline at::Tensor tensor_on(c10::Storage storage, c10::DispatchKey key, const at::Tensor& like) {
-    at::Tensor made = at::detail::make_tensor<c10::TensorImpl>(std::move(storage), c10::DispatchKeySet(key), like.dtype());
-    c10::TensorImpl* const impl = made.unsafeGetTensorImpl();
-    impl->set_sizes_and_strides(like.sizes(), like.strides(), like.storage_offset());
-    const c10::TensorImpl* const from = like.unsafeGetTensorImpl();
-    if (from->is_conj()) impl->_set_conj(true);
-    if (from->is_neg()) impl->_set_neg(true);
-    if (from->is_wrapped_number()) impl->set_wrapped_number(true);
-    return made;
-}
-
 inline c10::Storage storage_of(size_t size, c10::DataPtr pointer, c10::Allocator* of) {
     return c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), size, std::move(pointer), of, true);
 }
@@ -125,11 +115,6 @@ inline at::Tensor empty_on(Queue& queue, c10::IntArrayRef sizes, c10::IntArrayRe
     return made;
 }
 
-inline void check_dense(const at::Tensor& tensor, const char* other) {
-    TORCH_CHECK_NOT_IMPLEMENTED(tensor.layout() == c10::kStrided, "a device '", kDevice, "' has strided tensors alone, ", other, " of layout ", tensor.layout());
-    TORCH_CHECK_NOT_IMPLEMENTED(!c10::isQIntType(tensor.scalar_type()), "a device '", kDevice, "' has no quantized tensors, ", other, " of type ", tensor.dtype());
-}
-
 // The tensors of one operation.  Tensors that share a storage have aliases that share one.
 class Aliases {
   public:
@@ -137,31 +122,33 @@ class Aliases {
     explicit Aliases(Kind kind) : kind_(kind) {}
 
     at::Tensor of(const at::Tensor& tensor) {
-        check_dense(tensor, "not one");
-        const bool is_cpu = kind_ == Kind::cpu;
-        return tensor_on(storage_for(tensor.storage()), is_cpu ? c10::DispatchKey::CPU : c10::DispatchKey::Meta, tensor);
+        if (is_dense(tensor)) [[likely]] return of_part(tensor);
+        const KernelsOnly below;
+        const auto keep = [this](const at::Tensor& each) {
+            of_host_.push_back(each.storage());
+            return each;
+        };
+        return remade(tensor, kHostKeys, [&](const at::Tensor& part) { return is_on_device(part) ? of_part(part) : keep(part); }, keep);
     }
 
     // The tensor of the program on what a CPU kernel returned.
     at::Tensor back(const at::Tensor& result, Queue& queue) {
         if (!result.defined() || !result.device().is_cpu()) return result;
-        check_dense(result, "and this operation makes one");
-        const c10::Storage storage = result.storage();
-        for (const auto& [device, alias] : pairs_)
-            if (alias.unsafeGetStorageImpl() == storage.unsafeGetStorageImpl()) return tensor_on(device, kKey, result);
-        c10::Storage moved = storage_of(storage.nbytes(), on_device(storage, queue), &allocator());
-        pairs_.emplace_back(moved, storage);
-        return tensor_on(std::move(moved), kKey, result);
+        if (is_dense(result)) [[likely]] return part_back(result, queue);
+        const KernelsOnly below;
+        const OnDevice current(queue.device);
+        return remade(result, kDeviceKeys, [&](const at::Tensor& part) { return part_back(part, queue); },
+                      [](const at::Tensor& sizes) { return is_placed(sizes.storage()) ? sizes.clone() : sizes; });
     }
-    // After a kernel changed an alias: its tensor has the same sizes and bytes.
+    // After a kernel changed an alias: its tensor has the same structure, sizes and bytes.
     void follow(const at::Tensor& tensor, const at::Tensor& alias, Queue& queue) {
+        each_part(alias, [&](const at::Tensor& part) { follow_bytes(part, queue); });
+        const auto part_of = [&](const at::Tensor& part) { return part_back(part, queue); };
+        if (tensor.is_sparse()) return set_coordinates(tensor, alias, part_of);
+        if (is_compressed(tensor)) return set_compressed(tensor, alias, part_of);
+        if (tensor.is_nested()) return;
+        if (tensor.is_quantized()) quantized_of(tensor)->set_quantizer_(quantizer_of(alias, part_of));
         c10::TensorImpl* const impl = tensor.unsafeGetTensorImpl();
-        for (auto& [device, host] : pairs_) {
-            if (host.unsafeGetStorageImpl() != alias.storage().unsafeGetStorageImpl() || host.data() == host_of(device.data())) continue;
-            const size_t size = host.nbytes();
-            device.set_data_ptr_noswap(on_device(host, queue));
-            device.set_nbytes(size);
-        }
         if (impl->sizes().equals(alias.sizes()) && impl->strides().equals(alias.strides()) && impl->storage_offset() == alias.storage_offset()) return;
         impl->set_sizes_and_strides(alias.sizes(), alias.strides(), alias.storage_offset());
     }
@@ -170,6 +157,31 @@ class Aliases {
     void let_go() { pairs_.clear(); }
 
   private:
+    // Of a part: a tensor with bytes.
+    at::Tensor of_part(const at::Tensor& tensor) { return tensor_on(storage_for(tensor.storage()), kind_ == Kind::cpu ? c10::DispatchKey::CPU : c10::DispatchKey::Meta, tensor); }
+    at::Tensor part_back(const at::Tensor& result, Queue& queue) {
+        const c10::Storage storage = result.storage();
+        if (is_of_host(storage)) return result;
+        for (const auto& [device, alias] : pairs_)
+            if (alias.unsafeGetStorageImpl() == storage.unsafeGetStorageImpl()) return tensor_on(device, kKey, result);
+        c10::Storage moved = storage_of(storage.nbytes(), on_device(storage, queue), &allocator());
+        pairs_.emplace_back(moved, storage);
+        return tensor_on(std::move(moved), kKey, result);
+    }
+    void follow_bytes(const at::Tensor& alias, Queue& queue) {
+        for (auto& [device, host] : pairs_) {
+            if (host.unsafeGetStorageImpl() != alias.storage().unsafeGetStorageImpl() || host.data() == host_of(device.data())) continue;
+            const size_t size = host.nbytes();
+            device.set_data_ptr_noswap(on_device(host, queue));
+            device.set_nbytes(size);
+        }
+    }
+    bool is_of_host(const c10::Storage& storage) const {
+        return std::ranges::any_of(of_host_, [&](const c10::Storage& each) { return each.unsafeGetStorageImpl() == storage.unsafeGetStorageImpl(); });
+    }
+    // Whether the bytes of a storage of the host are a block of a device, which is its own.
+    static bool is_placed(const c10::Storage& storage) { return storage.data_ptr().get_deleter() == &DeviceAllocator::end && storage.data_ptr().get_context(); }
+
     c10::Storage storage_for(const c10::Storage& storage) {
         for (const auto& [device, alias] : pairs_)
             if (device.unsafeGetStorageImpl() == storage.unsafeGetStorageImpl()) return alias;
@@ -183,7 +195,7 @@ class Aliases {
     // The bytes of a storage of the host as device memory: those themselves where a placement has laid them on the device.
     static c10::DataPtr on_device(const c10::Storage& storage, Queue& queue) {
         c10::DataPtr& bytes = storage.unsafeGetStorageImpl()->_mutable_data_ptr_no_checks();
-        if (bytes.get_deleter() == &DeviceAllocator::end && bytes.get_context()) {
+        if (is_placed(storage)) {
             char* const address = allocator().device_address(bytes.release_context());
             return {address, address, &DeviceAllocator::end, Device(kDevice, queue.device)};
         }
@@ -194,6 +206,7 @@ class Aliases {
 
     const Kind kind_;
     c10::SmallVector<std::pair<c10::Storage, c10::Storage>, 4> pairs_;
+    std::vector<c10::Storage> of_host_;   // of sizes of nested tensors, which the processor has on every device, and of scales
 };
 
 }  // namespace peerlane_torch

@@ -13,9 +13,11 @@
 #include <unordered_map>
 #include <vector>
 
+#include <ATen/Context.h>
 #include <ATen/core/CachingHostAllocator.h>
 #include <c10/core/Allocator.h>
 #include <c10/core/CachingDeviceAllocator.h>
+#include <c10/util/ScopeExit.h>
 
 #include "called.h"
 
@@ -197,6 +199,7 @@ class DeviceAllocator final : public c10::DeviceAllocator {
         std::vector<Pending> pending;
         DeviceStats stats;
         size_t limit = SIZE_MAX;
+        size_t asked_for = 0;                    // bytes of segments that threads are about to make
     };
 
     OfDevice& of(DeviceIndex device) { return devices_.at(device); }
@@ -237,6 +240,7 @@ class DeviceAllocator final : public c10::DeviceAllocator {
         auto* const block = new Block{segment, &queue, segment->address, segment->size};
         device.segments[segment->address] = block;
         grow(device.stats.segment, is_small, 1);
+        device.asked_for -= segment->size;
         grow(device.stats.reserved_bytes, is_small, segment->size);
         ++device.stats.num_device_alloc;
         return use(block, requested, size)->address;
@@ -378,13 +382,21 @@ class DeviceAllocator final : public c10::DeviceAllocator {
     Segment* try_segment(size_t size, bool is_small, DeviceIndex device, std::string& refusal) {
         {
             const std::lock_guard lock(mutex_);
-            const size_t limit = of(device).limit, reserved = static_cast<size_t>(of(device).stats.reserved_bytes[0].current);
+            OfDevice& at = of(device);
+            const size_t limit = at.limit, reserved = static_cast<size_t>(at.stats.reserved_bytes[0].current) + at.asked_for;
             if (reserved > limit || size > limit - reserved) {
                 refusal = c10::str("This process may reserve ", limit, " bytes of the device: set_per_process_memory_fraction() has set that");
                 return nullptr;
             }
+            at.asked_for += size;
         }
-        return with_python([&](py::handle module) -> Segment* {
+        Segment* made = nullptr;
+        const auto settled = c10::make_scope_exit([&] {
+            if (made) return;   // take() counts it
+            const std::lock_guard lock(mutex_);
+            of(device).asked_for -= size;
+        });
+        return made = with_python([&](py::handle module) -> Segment* {
             const py::object answer = module.attr("allocate")(static_cast<int>(device), size);
             if (py::isinstance<py::str>(answer)) {   // why there is no room
                 refusal = answer.cast<std::string>();
@@ -517,6 +529,7 @@ class PinnedAllocator final : public at::HostAllocator {
     bool has(const void* address) { return find(address) != nullptr || is_registered(address); }
     // Memory that the program made itself is pinned until it takes that back; `size` 0: it does.
     void note_registered(const void* address, size_t size) {
+        at::globalContext().lazyInitDevice(kDevice);   // before, torch asks for no pinned memory
         const std::lock_guard lock(mutex_);
         if (size == 0)
             registered_.erase(static_cast<const char*>(address));

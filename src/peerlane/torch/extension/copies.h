@@ -60,6 +60,15 @@ inline at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool n
     return to;
 }
 
+inline at::Tensor copy_quantized(const at::Tensor& from, const at::Tensor& to, bool non_blocking) {
+    TORCH_CHECK(from.is_quantized() && to.is_quantized() && from.qscheme() == to.qscheme() && from.scalar_type() == to.scalar_type(),
+                "copy_: valid are two quantized tensors of one type and one scheme, not ", from.scalar_type(), " on ", from.device(), " and ", to.scalar_type(), " on ", to.device(),
+                ". Quantize or dequantize on one of the two devices");
+    copy_from(stored_numbers(from), stored_numbers(to), non_blocking);
+    quantized_of(to)->set_quantizer_(quantizer_of(from, [&](const at::Tensor& each) { return each.to(to.device(), non_blocking); }));
+    return to;
+}
+
 inline at::Tensor copy_from_and_resize(const at::Tensor& from, const at::Tensor& to) {
     at::Tensor resized = to;
     resized.resize_(from.sizes());
@@ -179,7 +188,9 @@ inline at::Tensor& set_nothing(at::Tensor& self) {
     return set_storage(self, storage_of(0, allocator().allocate(0, current_queue(self.device().index())), &allocator()), 0, {c10::SymInt(0)}, {});
 }
 
-inline void record_stream(at::Tensor& self, c10::Stream stream) { allocator().recordStream(self.storage().data_ptr(), stream); }
+inline void record_stream(at::Tensor& self, c10::Stream stream) {
+    each_part(self, [&](const at::Tensor& part) { allocator().recordStream(part.storage().data_ptr(), stream); });
+}
 
 inline at::Tensor empty(c10::SymIntArrayRef sizes, std::optional<c10::ScalarType> dtype, std::optional<c10::Layout> layout, std::optional<Device> device,
                         std::optional<bool> pinned, std::optional<c10::MemoryFormat> format) {

@@ -29,13 +29,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
             return 0;
         }
     }
-    // Of all types but those of quantized tensors.
-    c10::DeviceCapability getDeviceCapability(Device) const override {
-        c10::DeviceCapability capability;
-        auto& types = capability.capability_data.supported_scalar_types;
-        types.has_QInt8 = types.has_QUInt8 = types.has_QInt32 = types.has_QUInt4x2 = types.has_QUInt2x4 = 0;
-        return capability;
-    }
+    c10::DeviceCapability getDeviceCapability(Device) const override { return {}; }   // of all types
 
     c10::Stream getStream(Device device) const override { return current_queue(index_of(device)).as_stream(); }
     c10::Stream getDefaultStream(Device device) const override { return Devices::get().default_queue(index_of(device)).as_stream(); }

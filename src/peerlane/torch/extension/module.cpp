@@ -2,7 +2,7 @@
 //
 // * runtime.h: devices, streams, waits;  called.h: the program's line, for the checker;  allocator.h: memory, on devices and pinned;
 // * guard.h: what torch asks of any device;  generators.h: random numbers;
-// * aliases.h: CPU tensors on device memory;  operations.h: how an operation runs;  copies.h: what has no CPU kernel;
+// * layouts.h: tensors of several parts;  aliases.h: CPU tensors on device memory;  operations.h: how an operation runs;  copies.h: what has no CPU kernel;
 // * attention.h;  recurrent_cells.h;  reducer_timer.h;  profiler_times.h;  gradient_threads.h;  symmetric.h;  relay.h;  autocast.h;  hooks.h: what torch's libraries ask of the device;  as_cuda.h: those as the device `cuda`.
 #include <unordered_set>
 
@@ -28,12 +28,10 @@ C10_REGISTER_GUARD_IMPL(PEERLANE_KEY, Guard);
 
 TORCH_LIBRARY_IMPL(_, PEERLANE_KEY, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&run_boxed>()); }
 
-// Where torch has neither a kernel for these tensors on any device, nor one that is made of other operations.
-#define PEERLANE_KEY_OF(KIND) C10_CONCATENATE(KIND, PEERLANE_KEY)
-TORCH_LIBRARY_IMPL(_, PEERLANE_KEY_OF(Sparse), m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&refuse_layout>()); }
-TORCH_LIBRARY_IMPL(_, PEERLANE_KEY_OF(SparseCsr), m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&refuse_layout>()); }
-TORCH_LIBRARY_IMPL(_, PEERLANE_KEY_OF(Quantized), m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&refuse_layout>()); }
-TORCH_LIBRARY_IMPL(_, PEERLANE_KEY_OF(NestedTensor), m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&refuse_layout>()); }
+TORCH_LIBRARY_IMPL(_, PEERLANE_KEY_OF(Sparse), m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&run_layout<c10::DispatchKey::SparseCPU>>()); }
+TORCH_LIBRARY_IMPL(_, PEERLANE_KEY_OF(SparseCsr), m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&run_layout<c10::DispatchKey::SparseCsrCPU>>()); }
+TORCH_LIBRARY_IMPL(_, PEERLANE_KEY_OF(Quantized), m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&run_layout<c10::DispatchKey::QuantizedCPU>>()); }
+TORCH_LIBRARY_IMPL(_, PEERLANE_KEY_OF(NestedTensor), m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&run_layout<c10::DispatchKey::NestedTensorCPU>>()); }
 
 TORCH_LIBRARY_IMPL(aten, PEERLANE_KEY, m) {
     m.impl("empty.memory_format", &empty);
@@ -58,6 +56,15 @@ TORCH_LIBRARY_IMPL(aten, PEERLANE_KEY, m) {
     m.impl("_scaled_dot_product_efficient_attention_backward", &attention_backward);
 }
 
+TORCH_LIBRARY_IMPL(aten, PEERLANE_KEY_OF(Sparse), m) { m.impl("record_stream", &record_stream); }
+TORCH_LIBRARY_IMPL(aten, PEERLANE_KEY_OF(SparseCsr), m) { m.impl("record_stream", &record_stream); }
+TORCH_LIBRARY_IMPL(aten, PEERLANE_KEY_OF(NestedTensor), m) { m.impl("record_stream", &record_stream); }
+TORCH_LIBRARY_IMPL(aten, PEERLANE_KEY_OF(Quantized), m) {
+    m.impl("record_stream", &record_stream);
+    m.impl("_copy_from", &copy_quantized);
+    m.impl("set_.source_Storage_storage_offset", &set_storage);
+}
+
 // The CPU kernel of a copy resolves these bits; torch's way to resolve them before is a copy.
 TORCH_LIBRARY_IMPL(aten, Conjugate, m) { m.impl("_copy_from", torch::CppFunction::makeFallthrough()); }
 TORCH_LIBRARY_IMPL(aten, Negative, m) { m.impl("_copy_from", torch::CppFunction::makeFallthrough()); }
@@ -65,13 +72,22 @@ TORCH_LIBRARY_IMPL(aten, Negative, m) { m.impl("_copy_from", torch::CppFunction:
 // Where the processor has a kernel, torch's composite one, which would be called for a device without any, is not: its bits would be
 // others, and it calls more operations.  What torch derives from others together with its gradient stays as it is.
 void take_kernels_of_the_processor() {
+    using c10::DispatchKey;
+    static const std::tuple<DispatchKey, DispatchKey, c10::KernelFunction> kinds[] = {
+        {DispatchKey::CPU, kKey, c10::KernelFunction::makeFromBoxedFunction<&run_boxed>()},
+        {DispatchKey::SparseCPU, DispatchKey::PEERLANE_KEY_OF(Sparse), c10::KernelFunction::makeFromBoxedFunction<&run_layout<DispatchKey::SparseCPU>>()},
+        {DispatchKey::SparseCsrCPU, DispatchKey::PEERLANE_KEY_OF(SparseCsr), c10::KernelFunction::makeFromBoxedFunction<&run_layout<DispatchKey::SparseCsrCPU>>()},
+        {DispatchKey::QuantizedCPU, DispatchKey::PEERLANE_KEY_OF(Quantized), c10::KernelFunction::makeFromBoxedFunction<&run_layout<DispatchKey::QuantizedCPU>>()},
+        {DispatchKey::NestedTensorCPU, DispatchKey::PEERLANE_KEY_OF(NestedTensor), c10::KernelFunction::makeFromBoxedFunction<&run_layout<DispatchKey::NestedTensorCPU>>()}};
     auto& kept = *new std::vector<c10::RegistrationHandleRAII>;
     auto& dispatcher = c10::Dispatcher::singleton();
     for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
         const auto op = dispatcher.findSchema(name);
-        if (!op || !op->hasKernelForDispatchKey(c10::DispatchKey::CPU) || op->hasKernelForDispatchKey(kKey)) continue;
-        if (op->hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd)) continue;
-        kept.push_back(dispatcher.registerImpl(name, kKey, c10::KernelFunction::makeFromBoxedFunction<&run_boxed>(), std::nullopt, nullptr, "peerlane"));
+        for (const auto& [of_processor, of_device, kernel] : kinds) {
+            if (!op || !op->hasKernelForDispatchKey(of_processor) || op->hasKernelForDispatchKey(of_device)) continue;
+            if (of_device == kKey && op->hasKernelForDispatchKey(DispatchKey::CompositeImplicitAutograd)) continue;
+            kept.push_back(dispatcher.registerImpl(name, of_device, kernel, std::nullopt, nullptr, "peerlane"));
+        }
     }
 }
 

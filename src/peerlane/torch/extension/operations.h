@@ -3,7 +3,7 @@
 // * At once, in the thread that calls it, where the stream is idle and the operation is small.
 // * Queued, where the shapes of its results are known before (shapes.h).  The kernel runs in stream order, in any thread and without
 //   the GIL.
-// * After a wait for the stream, where the shapes depend on the bytes.
+// * After a wait for the stream, where the shapes depend on the bytes, and where a tensor is sparse, nested or quantized.
 #pragma once
 #include <ATen/core/dispatch/Dispatcher.h>
 
@@ -22,16 +22,20 @@ struct Plan {
         : op(called), schema(called.schema()), name(c10::toString(called.operator_name())), word(word_of(called)), is_copy(name == "aten::copy_") {
         const auto& arguments = schema.arguments();
         written.resize(arguments.size(), false);
+        bool takes_tensors = false, names_device = false;
         for (size_t i = 0; i < arguments.size(); ++i) {
+            takes_tensors |= *arguments[i].type() == *c10::TensorType::get();
+            names_device |= arguments[i].name() == "device";
             const c10::AliasInfo* const alias = arguments[i].alias_info();
             written[i] = alias && alias->isWrite();
             is_out |= written[i] && arguments[i].is_out();
             is_type.push_back(names_type(*arguments[i].real_type()));
+            is_of_host.push_back(arguments[i].name().starts_with("cpu_"));
             if (arguments[i].name() == "generator") generator = static_cast<int>(i);
             if (arguments[i].name() == "training") training = static_cast<int>(i);
         }
         updates_statistics = name == "aten::native_batch_norm" || name == "aten::batch_norm_update_stats";
-        bool makes_tensors = false, returns_other = false;
+        bool makes_tensors = false, returns_tensors = false, returns_other = false;
         for (const auto& each : schema.returns()) {
             const c10::AliasInfo* const alias = each.alias_info();
             const bool is_tensor = *each.type() == *c10::TensorType::get(), is_list = *each.type() == *c10::ListType::ofTensors();
@@ -41,7 +45,7 @@ struct Plan {
                     if (written[i] && arguments[i].alias_info()->beforeSets() == alias->beforeSets()) argument = static_cast<int>(i);
             returned.push_back(argument);
             is_view |= alias && !alias->isWrite();
-            returns_other |= !is_tensor && !is_list;
+            (is_tensor || is_list ? returns_tensors : returns_other) = true;
             makes_tensors |= argument < 0;
         }
         is_index = called.operator_name().name == "aten::index";
@@ -49,6 +53,7 @@ struct Plan {
         is_structured = op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutogradNonFunctional);
         has_meta = op.hasComputedKernelForDispatchKey(c10::DispatchKey::Meta);
         has_kernel = op.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU);
+        is_structural = is_view || is_copy || (takes_tensors && names_device) || (returns_other && !returns_tensors && !is_dynamic);
         can_queue.store(!is_view && !returns_other && !is_dynamic && (has_meta || (!makes_tensors && !is_out)), std::memory_order_relaxed);
     }
 
@@ -59,9 +64,11 @@ struct Plan {
     const bool is_copy;
     std::vector<bool> written;    // by argument
     std::vector<bool> is_type;    // by argument: it is the type of elements, for which a stack has a number
+    std::vector<bool> is_of_host;   // by argument: sizes of nested tensors, which the processor has on every device
     std::vector<int> returned;    // by result: the argument that it is; -1: it is new
     bool is_index = false;        // by masks its result depends on the bytes, by numbers not
     bool is_structured = false;   // torch has its shapes in C++
+    bool is_structural = false;   // of tensors of several parts it reads no bytes, or reads them by operations on the parts: a view, a copy, a number
     bool is_out = false, is_view = false, has_meta = false, has_kernel = false;
     int generator = -1;           // the argument
     int training = -1;            // the argument
@@ -140,16 +147,21 @@ inline void check_memory(const char* operation, const at::Tensor& tensor) {
 // One call of an operation, with its arguments on torch's stack.
 class Operation {
   public:
-    Operation(const Plan& plan, Stack& stack) : plan_(plan), stack_(stack), first_(stack.size() - plan.schema.arguments().size()) { look(); }
+    // `key`: whose kernel runs.
+    Operation(const Plan& plan, Stack& stack, c10::DispatchKey key = c10::DispatchKey::CPU)
+        : plan_(plan), stack_(stack), first_(stack.size() - plan.schema.arguments().size()), key_(key), asks_parts_(!are_dense() && plan.is_structural) {
+        look();
+    }
 
     void run() {
         Queue& queue = current_queue(device_);
-        TORCH_CHECK_NOT_IMPLEMENTED(plan_.has_kernel, kDevice, ":", static_cast<int>(device_), " cannot run ", plan_.name,
-                                    ": the device runs kernels of the processor, and torch has none for it");
+        TORCH_CHECK_NOT_IMPLEMENTED(are_dense() ? plan_.has_kernel : plan_.op.hasComputedKernelForDispatchKey(key_), kDevice, ":", static_cast<int>(device_), " cannot run ",
+                                    plan_.name, ": the device runs kernels of the processor, and torch has none for ", are_dense() ? "it" : "tensors of this layout");
+        if (asks_parts_) return run_on_parts();
         if (plan_.is_view) return run_here(queue, false);
         const Called called(plan_.word.c_str());
         const Probe::Off real;
-        const bool can_queue = plan_.can_queue.load(std::memory_order_relaxed) && !(plan_.is_index && has_mask());
+        const bool can_queue = are_dense() && plan_.can_queue.load(std::memory_order_relaxed) && !(plan_.is_index && has_mask());
         if (calls->runs_at_once() && (size_ <= kAtOnce || !can_queue) && run_at_once(queue)) return;
         if (can_queue && submit(queue, plan_.has_meta)) return;
         wait(queue);
@@ -174,17 +186,17 @@ class Operation {
             const IValue& value = stack_[first_ + i];
             const bool is_index = value.isOptionalTensorList();
             each_tensor(value, [&](const at::Tensor& tensor) {
-                size_ += static_cast<uint64_t>(tensor.numel()) * tensor.itemsize();
+                each_part(tensor, [&](const at::Tensor& part) { size_ += static_cast<uint64_t>(part.numel()) * part.itemsize(); });
                 if (is_on_device(tensor)) {
                     if (is_known && tensor.device().index() != device_) refuse_devices(tensor.device(), arguments[i].name());
                     device_ = tensor.device().index();
                     is_known = true;
-                    if (!plan_.is_view) check_memory(plan_.word.c_str(), tensor);
-                } else if (tensor.dim() != 0 && !is_index && !plan_.is_copy && tensor.device().is_cpu()) {
+                    if (!plan_.is_view && !asks_parts_) each_part(tensor, [&](const at::Tensor& part) { check_memory(plan_.word.c_str(), part); });
+                } else if (tensor.dim() != 0 && !is_index && !plan_.is_copy && !plan_.is_view && !asks_parts_ && !plan_.is_of_host[i] && tensor.device().is_cpu()) {
                     strangers_.emplace_back(tensor.device(), i);
                 }
             });
-            if (value.isDevice() && value.toDevice().type() == kDevice && !is_known) {
+            if (value.isDevice() && value.toDevice().type() == kDevice && (!is_known || asks_parts_)) {
                 device_ = value.toDevice().has_index() ? value.toDevice().index() : current_device;
                 is_known = true;
             }
@@ -196,6 +208,8 @@ class Operation {
         TORCH_CHECK(false, "Expected all tensors to be on the same device, but found at least two devices, ", Device(kDevice, device_), " and ", other,
                     "! (when checking argument for argument ", argument, " of ", plan_.name, ")");
     }
+
+    bool are_dense() const { return key_ == c10::DispatchKey::CPU; }
 
     bool has_mask() const {
         bool is_mask = false;
@@ -220,6 +234,10 @@ class Operation {
         queue.synchronize();
     }
 
+    void run_on_parts() {
+        const OnDevice current(device_);
+        plan_.op.redispatchBoxed(c10::DispatchKeySet(key_), &stack_);
+    }
     void run_here(Queue& queue, bool places) {
         Aliases aliases(Aliases::Kind::cpu);
         const std::vector<IValue> originals(stack_.begin() + static_cast<ptrdiff_t>(first_), stack_.end());
@@ -228,7 +246,7 @@ class Operation {
             std::optional<Placement> placement;
             if (places) placement.emplace(queue);
             const KernelsOnly below;
-            plan_.op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &stack_);
+            plan_.op.redispatchBoxed(c10::DispatchKeySet(key_), &stack_);
         }
         for (size_t i = 0; i < originals.size(); ++i)
             if (plan_.written[i]) follow(originals[i], arguments[i], aliases, queue);
@@ -443,6 +461,7 @@ class Operation {
         }
         auto shapes = shapes_of_returns();
         restore(kept);
+        if (!shapes) return nullptr;
         for (size_t i = 0; plan_.is_out && i < kept.size(); ++i) {
             if (!plan_.written[i] || !kept[i].isTensor() || !kept[i].toTensor().defined()) continue;
             const at::Tensor &before = kept[i].toTensor(), &after = arguments[i].toTensor();
@@ -526,19 +545,23 @@ class Operation {
     }
     // A kernel leaves out what nobody wants, or what its gradient will not need.
     static bool is_left_out(const at::Tensor& made, c10::IntArrayRef expected) { return !made.defined() || (made.numel() == 0 && c10::multiply_integers(expected) != 0); }
+    // Null: one is sparse, nested or quantized.
     std::shared_ptr<Shapes> shapes_of_returns() const {
         auto shapes = std::make_shared<Shapes>();
+        bool have_bytes = true;
         const size_t begin = stack_.size() - plan_.returned.size();
         for (size_t i = 0; i < plan_.returned.size(); ++i) {
             size_t count = 0;
             if (plan_.returned[i] < 0)
                 each_tensor(stack_[begin + i], [&](const at::Tensor& tensor) {
+                    have_bytes &= is_dense(tensor) && !c10::isQIntType(tensor.scalar_type());
+                    if (!have_bytes) return;
                     shapes->made.emplace_back(tensor);
                     ++count;
                 });
             shapes->counts.push_back(count);
         }
-        return shapes;
+        return have_bytes ? shapes : nullptr;
     }
     void restore(const Stack& kept) {
         stack_.resize(first_);
@@ -560,7 +583,8 @@ class Operation {
         const bool trains = plan_.updates_statistics && (plan_.training < 0 || stack_[first_ + static_cast<size_t>(plan_.training)].toBool());
         for (size_t i = 0; i < plan_.written.size(); ++i)
             each_tensor(stack_[first_ + i], [&](const at::Tensor& tensor) {
-                if (is_on_device(tensor) || plan_.is_copy) add_bytes(spans, tensor, plan_.written[i] || (trains && arguments[i].name().starts_with("running_")));
+                const bool is_written = plan_.written[i] || (trains && arguments[i].name().starts_with("running_"));
+                if (is_on_device(tensor) || plan_.is_copy) each_part(tensor, [&](const at::Tensor& part) { add_bytes(spans, part, is_written); });
             });
         for (const at::Tensor& result : results) add_bytes(spans, result, true);
     }
@@ -602,6 +626,8 @@ class Operation {
     const Plan& plan_;
     Stack& stack_;
     const size_t first_;
+    const c10::DispatchKey key_;
+    const bool asks_parts_;   // the kernel takes the tensors of the device, and asks for their parts
     DeviceIndex device_ = 0;
     uint64_t size_ = 0;   // bytes of all tensors
     std::vector<std::pair<Device, size_t>> strangers_;
@@ -613,9 +639,10 @@ inline void run_boxed(const c10::OperatorHandle& op, Stack* stack) {
     Operation(plan, *stack).run();
 }
 
-inline void refuse_layout(const c10::OperatorHandle& op, Stack*) {
-    TORCH_CHECK_NOT_IMPLEMENTED(false, kDevice, " cannot run ", op.operator_name(), " on sparse, quantized or nested tensors: the device has dense ones alone. "
-                                "Use strided tensors, or tensors of the processor");
+// Where a tensor is sparse, nested or quantized: the kernel of the processor for such ones.
+template <c10::DispatchKey key>
+void run_layout(const c10::OperatorHandle& op, Stack* stack) {
+    Operation(Plan::of(op), *stack, key).run();
 }
 
 }  // namespace peerlane_torch

@@ -63,6 +63,8 @@ class Relay final : public c10d::Backend {
         return call("alltoall_base", output, input, output_splits, input_splits, options);
     }
     Work alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) override { return call("alltoall", outputs, inputs, options); }
+    Work send(Tensors& tensors, int peer, int tag) override { return call("send", tensors, peer, tag); }
+    Work recv(Tensors& tensors, int peer, int tag) override { return call("recv", tensors, peer, tag); }
 
   private:
     template <class... Arguments>

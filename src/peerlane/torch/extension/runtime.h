@@ -193,6 +193,17 @@ class Devices {
 inline thread_local DeviceIndex current_device = 0;
 inline thread_local std::array<Queue*, Devices::kMost> current_queues{};
 
+// While it lives, the device is this thread's current one.
+class OnDevice {
+  public:
+    explicit OnDevice(DeviceIndex device) : before_(std::exchange(current_device, device)) {}
+    ~OnDevice() { current_device = before_; }
+    OnDevice(const OnDevice&) = delete;
+
+  private:
+    const DeviceIndex before_;
+};
+
 inline Queue& current_queue(DeviceIndex device) {
     if (static_cast<size_t>(device) >= current_queues.size()) [[unlikely]] Devices::get().check(device);
     Queue*& queue = current_queues[static_cast<size_t>(device)];
