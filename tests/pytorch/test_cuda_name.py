@@ -652,7 +652,7 @@ def test_ranks_name_nccl_as_their_back_end(launcher: str) -> None:
 def test_process_receives_a_tensor_by_torchs_own_functions() -> None:
     done = _run_on_cuda([str(PROGRAMS / "sharing.py")])
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == ["cuda:0 cuda:1 2000.0 2000.0", "0 0"]
+    assert done.stdout.splitlines() == ["cuda:0 cuda:1 True 2000.0 2000.0", "0 0"]
 
 
 @SCHEDULES

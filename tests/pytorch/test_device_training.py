@@ -178,3 +178,42 @@ def test_parallel_training_has_the_bits_of_the_processor(
         assert len(each["equal"]) == 15
         assert [name for name, is_equal in each["equal"].items() if not is_equal] == []
         assert each["flat"] and each["random"] == 64
+
+
+_COMPILED = """
+import functools
+device = torch.device("peerlane", rank)
+torch.peerlane.set_device(device)
+DDP = torch.nn.parallel.DistributedDataParallel
+compiled = functools.partial(torch.compile, backend="aot_eager")
+
+def trained(wrap):
+    torch.manual_seed(3)
+    model = wrap(torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 4)).to(device))
+    for step in range(2):
+        model(torch.full((4, 8), rank + 1.0, device=device)).sum().backward()
+    return [each.grad.cpu() for each in model.parameters()]
+
+def exchange(x):
+    y = x * 2
+    dist.all_reduce(y)
+    dist.all_reduce(y, async_op=True).wait()
+    dist.barrier()
+    return y + 1
+
+plain, inside, outside = (
+    trained(wrap)
+    for wrap in (DDP, lambda model: DDP(compiled(model)), lambda model: compiled(DDP(model)))
+)
+found["inside"] = all(map(torch.equal, plain, inside))
+found["outside"] = all(map(torch.equal, plain, outside))
+found["sums"] = [compiled(exchange)(torch.ones(3, device=each)).tolist() for each in ("cpu", device)]
+"""
+
+
+def test_compiled_programs_call_collectives_of_the_group(
+    programs: Programs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PEERLANE_NODE", "devices=2")
+    for each in programs.run(_COMPILED, timeout=200):
+        assert each == {"inside": True, "outside": True, "sums": [[9.0] * 3] * 2}

@@ -31,12 +31,13 @@ import torch.distributed
 from peerlane.diagnostics import call_site
 from peerlane.diagnostics.waits import progress
 from peerlane.support import torch_version as torch_version  # before what follows: it may refuse torch
-from peerlane.torch import device, flight_recorder, monitored, work
+from peerlane.torch import compiling, device, flight_recorder, monitored, work
 from peerlane.torch.process_group import BACKEND, PeerlaneGroup, create
 
 __all__ = ["PeerlaneGroup"]
 
 device.register()
+compiling.keep_from_tracing()
 call_site.pass_through("torch")
 progress.serving_natively.add("pt_tcpstore_uv")  # the server of a TCPStore
 torch.distributed.Backend.register_backend(BACKEND, create, extended_api=True, devices=list(device.kinds()))

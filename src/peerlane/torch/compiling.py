@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from peerlane.support import torch_name
+from peerlane.support.module_code import call_after
 
 
 def serve() -> None:
@@ -24,6 +25,11 @@ def serve() -> None:
         return torch._dynamo.lookup_backend("aot_eager")(model_, inputs_)
 
     wrapper.__call__ = compile_graph
+
+
+def keep_from_tracing() -> None:
+    """Let graphs break at calls of peerlane: what they do depends on more than their tensors."""
+    call_after("torch._dynamo.trace_rules", lambda rules: rules.add("peerlane"))
 
 
 def _uses_device(graph: torch.fx.GraphModule) -> bool:

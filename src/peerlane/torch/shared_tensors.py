@@ -270,7 +270,7 @@ def _receive_as_cuda(
     return receive(Shared(number, handle, nbytes, receipts, receipt))
 
 
-def _confirm_as_cuda(_kind: type, receipts: bytes, receipt: int, device: Any = None) -> None:
+def _confirm_as_cuda(_kind: type, receipts: bytes, receipt: int) -> None:
     confirm(receipts, receipt)
 
 
@@ -280,7 +280,7 @@ def register() -> None:
     if device_module.kind() == "cuda":
         torch.UntypedStorage._share_cuda_ = _share_as_cuda
         torch.UntypedStorage._new_shared_cuda = classmethod(_receive_as_cuda)
-        torch.UntypedStorage._release_ipc_counter = classmethod(_confirm_as_cuda)
+        torch.UntypedStorage._release_ipc_counter_cuda = classmethod(_confirm_as_cuda)
         return
     reductions.reduce_tensor = reduce_tensor
     for kind in (torch.Tensor, torch.nn.Parameter, *torch._tensor_classes):
