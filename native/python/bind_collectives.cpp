@@ -55,6 +55,7 @@ int run_now(RoundsHandle& self, GroupCall::Kind kind, const Memory* dst, const M
     if (!rounds.claim_mutex.try_lock()) return 0;
     Claim claim{rounds.claim_mutex};
     if (!rounds.is_plain || rounds.farewell->is_sent()) return 0;
+    if (!rounds.is_whole() && kind != GroupCall::Kind::barrier) return 0;
     std::optional<GroupCall> call;
     try {
         call = pinned_call(rounds, kind, dst, src, root, number);
@@ -72,7 +73,7 @@ int run_now(RoundsHandle& self, GroupCall::Kind kind, const Memory* dst, const M
     Collective collective(self.rounds, std::move(*call));
     Collective::Step step{};
     Refusal why{};
-    if (run_patiently(collective, can_fault, bytes <= kBrief && !rounds.has_local_peer, rounds.must_yield, step, why)) {
+    if (run_patiently(collective, can_fault, bytes <= kBrief && !rounds.has_local_peer(), rounds.must_yield, step, why)) {
         logged.is_over();
         return 1;
     }
@@ -83,7 +84,8 @@ int run_now(RoundsHandle& self, GroupCall::Kind kind, const Memory* dst, const M
 }
 
 void bind_collectives(nb::module_& m) {
-    m.attr("ROUND_LINES") = Rounds::kDepth;
+    m.attr("ROUND_LINES") = Rounds::kLines;
+    m.def("barrier_neighbours", &BarrierTree::neighbours, "rank"_a, "ranks"_a, "The ranks that a rank signals in a barrier.");
     m.def("bytes_of_rounds", &Rounds::bytes, "long_slot"_a, "How many bytes of memory a rank's slots take.");
     nb::class_<FarewellHandle>(m, "Farewell", "Ends the waits of channels' peers for what this rank will not do any more.")
         .def(
@@ -99,47 +101,53 @@ void bind_collectives(nb::module_& m) {
             "behind",
             [](const FarewellHandle& self, const StreamHandle& stream) { queue_steps(stream, std::make_unique<Behind>(self.farewell), 0, nb::handle()); },
             "stream"_a, "Send it if operations that the stream has by now are cancelled.")
+        .def(
+            "add", [](const FarewellHandle& self, const ChannelLinesHandle& lines) { self.farewell->add(lines.lines); }, nb::call_guard<GilReleased>(), "lines"_a,
+            "Add the notifies of one more channel.")
         .def("send", [](const FarewellHandle& self) { self.farewell->send(); }, nb::call_guard<GilReleased>(), "Send it now.")
         .def_prop_ro("is_sent", [](const FarewellHandle& self) { return self.farewell->is_sent(); });
 
     nb::class_<RoundsHandle>(m, "Rounds", "A rank's part in the collectives of the ranks of one machine.")
         .def(
             "__init__",
-            [](RoundsHandle* self, uint32_t rank, uint32_t size, const Memory& slots, const std::vector<nb::object>& theirs, const std::vector<pid_t>& pids,
-               const std::vector<const ChannelLinesHandle*>& incoming, const std::vector<const ChannelLinesHandle*>& outgoing, uint32_t first,
-               const FarewellHandle& farewell, uint32_t processors) {
-                std::vector<Rounds::Peer> peers;
-                for (const pid_t pid : pids) peers.push_back({.memory = PeerMemory(pid)});
-                if (size < 2 || rank >= size || peers.size() != size - 1 || theirs.size() != peers.size() || incoming.size() != peers.size() || outgoing.size() != peers.size())
-                    throw nb::value_error("not as many as there are peers");
+            [](RoundsHandle* self, uint32_t rank, uint32_t size, const Memory& slots, const std::vector<pid_t>& pids, const FarewellHandle& farewell,
+               uint32_t processors) {
+                if (size < 2 || rank >= size || pids.size() != size - 1) throw nb::value_error("not as many as there are peers");
                 const uint64_t short_bytes = Rounds::bytes(0);
                 if (slots.size() <= short_bytes) throw nb::value_error("no room for the slots");
-                for (uint32_t i = 0; i < peers.size(); ++i) {
-                    if (nb::cast<const Memory&>(theirs[i]).size() != slots.size()) throw nb::value_error("not as long as the others' slots");
-                    if (incoming[i]->lines->count < first + Rounds::kDepth || outgoing[i]->lines->count < first + Rounds::kDepth)
-                        throw nb::value_error("not as many lines");
-                }
-                Range own = slots.pin_writable();
-                for (uint32_t i = 0; i < peers.size(); ++i) {
-                    peers[i].rank = (rank + 1 + i) % size;
-                    peers[i].slots = nb::cast<const Memory&>(theirs[i]).pin();
-                    for (uint32_t line = 0; line < Rounds::kDepth; ++line) {
-                        peers[i].incoming[line] = &incoming[i]->lines->at(first + line);
-                        peers[i].outgoing[line] = &outgoing[i]->lines->at(first + line);
-                        peers[i].incoming[line]->hold();
-                        peers[i].outgoing[line]->hold();
-                    }
-                }
+                std::vector<Rounds::Peer> peers;
+                for (uint32_t i = 0; i < pids.size(); ++i) peers.push_back({.rank = (rank + 1 + i) % size, .memory = PeerMemory(pids[i])});
+                const Range own = slots.pin_writable();
                 const uint64_t long_slot = (slots.size() - short_bytes) / Rounds::kLongSlots / 64 * 64;
                 new (self) RoundsHandle{std::make_shared<Rounds>(rank, size, own, long_slot, std::move(peers), size > processors, farewell.farewell),
                                         {}};
+                self->slot_bytes = slots.size();
             },
-            "rank"_a, "size"_a, "slots"_a, "theirs"_a, "pids"_a, "incoming"_a, "outgoing"_a, "first"_a, "farewell"_a, "processors"_a,
-            nb::sig("def __init__(self, rank: int, size: int, slots: Memory, theirs: typing.Sequence[Memory], pids: typing.Sequence[int], "
-                    "incoming: typing.Sequence[ChannelLines], outgoing: typing.Sequence[ChannelLines], first: int, farewell: Farewell, "
-                    "processors: int) -> None"),
-            "`theirs`: the slots of the other ranks, from the one behind this one on, with their processes and the lines from them and to them, "
-            "from line `first` on.")
+            "rank"_a, "size"_a, "slots"_a, "pids"_a, "farewell"_a, "processors"_a,
+            nb::sig("def __init__(self, rank: int, size: int, slots: Memory, pids: typing.Sequence[int], farewell: Farewell, processors: int) -> None"),
+            "`pids`: the processes of the other ranks, from the one behind this one on.")
+        .def(
+            "connect",
+            [](RoundsHandle& self, uint32_t peer, const Memory& slots, const ChannelLinesHandle& incoming, const ChannelLinesHandle& outgoing, uint32_t first) {
+                Rounds& rounds = *self.rounds;
+                if (peer >= rounds.size || peer == rounds.rank || rounds.peer(peer).incoming[0]) throw nb::value_error("no peer that is not connected");
+                if (slots.size() != self.slot_bytes) throw nb::value_error("not as long as the others' slots");
+                if (incoming.lines->count < first + Rounds::kLines || outgoing.lines->count < first + Rounds::kLines) throw nb::value_error("not as many lines");
+                Rounds::Lines in{}, out{};
+                for (uint32_t line = 0; line < Rounds::kLines; ++line) {
+                    in[line] = &incoming.lines->at(first + line);
+                    out[line] = &outgoing.lines->at(first + line);
+                }
+                const Range pinned = slots.pin();
+                for (uint32_t line = 0; line < Rounds::kLines; ++line) {
+                    in[line]->hold();
+                    out[line]->hold();
+                }
+                rounds.connect(peer, pinned, in, out);
+            },
+            "peer"_a, "slots"_a, "incoming"_a, "outgoing"_a, "first"_a,
+            "Connect a rank, once: its slots, and the lines from it and to it, from line `first` on.")
+        .def_prop_ro("is_whole", [](const RoundsHandle& self) { return self.rounds->is_whole(); }, "Whether all ranks are connected.")
         .def(
             "run",
             [](RoundsHandle& self, int kind, nb::handle dst, nb::handle src, uint32_t root, int number, std::vector<uint64_t> at,

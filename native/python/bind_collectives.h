@@ -48,6 +48,7 @@ struct RoundsHandle {
     std::optional<peerlane::Collective> begun;   // by run_now(), which did not end it
     std::shared_ptr<GroupLog> log;
     std::optional<GroupLog::Call> logged;        // of what was begun
+    uint64_t slot_bytes = 0;                     // of each rank
 
     template <class Finish>
     void hand_over(const Finish& finish) {

@@ -195,8 +195,9 @@ void bind_signals(nb::module_& m) {
             "Let processes open it: those with the pids `allowed`, or all of the user.  Return (index, nonce).")
         .def(
             "let_go", &SignalHandle::let_go, "This process offers it to nobody any more, and has opened it once less.")
-        .def("belong_to", [](const SignalHandle& self, const MembersHandle& of) { self.signal->belong_to(of.members); }, "members"_a,
-             "Waits here end too when one of a group's processes is lost.")
+        .def(
+            "belong_to", [](const SignalHandle& self, const MembersHandle& of, uint32_t recorder) { self.signal->belong_to(of.members, recorder); }, "members"_a,
+            "recorder"_a, "Waits here end too when one of a group's processes is lost, and when the rank that records here has left the group.")
         .def("expect", [](const SignalHandle& self, const UndeliveredHandle& from) { self.signal->expect(from.by); }, "undelivered"_a,
              "The process that records in this bank delivers late: a wait delivers its entries, also if that process has ended.")
         .def("issue", [](const SignalHandle& self) { return self.signal->issue(); }, "The number of a new record of an event.")

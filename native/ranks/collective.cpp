@@ -233,9 +233,27 @@ bool Collective::touch(Refusal& why, const Work& work) {
 bool Collective::differs(const Rounds::Peer& peer, Refusal& why) const {
     const std::optional<uint64_t> theirs = rounds_->announced_word(peer, round_);
     if (!theirs || *theirs == word_ || !GroupCall::ends_alone(*theirs, peer.rank)) return false;
-    why = {.why = Why::calls_differ,
-           .calls = {.number = call_.number, .own = word_, .theirs = *theirs, .rank = rounds_->rank, .peer = peer.rank}};
+    why = difference(peer, call_.number, word_, *theirs);
     return true;
+}
+
+// The same in a barrier by a tree, where the peer that this rank waits for may have made its other call in a round, and this rank
+// an other call before.
+bool Collective::differs_in_barrier(const Rounds::Peer& peer, Refusal& why) const {
+    const std::optional<uint64_t> number = Rounds::barrier_call(peer, tree_.number());
+    if (number && *number < call_.number) {
+        const uint64_t own = rounds_->word_of(*number);
+        if (own != 0) why = difference(peer, *number, own, word_);
+        return own != 0;
+    }
+    const std::optional<uint64_t> theirs = rounds_->next_word(peer);
+    if (!theirs || !GroupCall::ends_alone(*theirs, peer.rank)) return false;
+    why = difference(peer, call_.number, word_, *theirs);
+    return true;
+}
+
+Refusal Collective::difference(const Rounds::Peer& peer, uint64_t number, uint64_t own, uint64_t theirs) const {
+    return {.why = Why::calls_differ, .calls = {.number = number, .own = own, .theirs = theirs, .rank = rounds_->rank, .peer = peer.rank}};
 }
 
 Stepwise::Step Collective::advance(Refusal& why) {
@@ -248,6 +266,23 @@ Stepwise::Step Collective::advance(Refusal& why) {
     }
     std::vector<Rounds::Peer>& peers = rounds_->peers();
     while (true) switch (stage_) {
+        case Stage::call:
+            rounds_->note_call(call_.number, word_);
+            stage_ = Stage::begin;
+            if (call_.kind != GroupCall::Kind::barrier || !BarrierTree::serves(rounds_->size)) break;
+            tree_.begin(*rounds_);
+            stage_ = Stage::meet;
+            [[fallthrough]];
+        case Stage::meet:
+            if (Rounds::Peer* const peer = tree_.advance(*rounds_, call_.number)) {
+                if (differs_in_barrier(*peer, why)) return Step::failed;
+                awaits_ = Awaits::barrier;
+                awaited_peer_ = peer;
+                awaited = peer->incoming[Rounds::kBarrierLine];
+                return Step::waits;
+            }
+            stage_ = Stage::over;
+            break;
         case Stage::begin:
             begin_round();
             stage_ = Stage::give;
@@ -310,6 +345,7 @@ bool Collective::has_come() {
     switch (awaits_) {
         case Awaits::room: return awaited->signal().recorded() >= round_.needed;   // another peer may still block, too
         case Awaits::loss: return false;
+        case Awaits::barrier: return tree_.has_come(*awaited_peer_, call_.number);
         case Awaits::peer: break;
     }
     return rounds_->has_announced(rounds_->peers()[served_], round_, word_);

@@ -2,6 +2,7 @@
 #pragma once
 #include <memory>
 
+#include "ranks/barrier_tree.h"
 #include "ranks/in_place.h"
 #include "ranks/rounds.h"
 #include "schedules/schedule.h"
@@ -27,9 +28,9 @@ class Collective final : public Stepwise {
   private:
     static constexpr uint64_t kBriefBytes = uint64_t{32} << 10;   // a copy takes as long as handing it to another thread
     // `begin` to `take` run once for each round of each piece, but `listen` only in the first round of a call that is in place.
-    // `leave` to `await_confirmations` run once for such a call.
-    enum class Stage : uint8_t { begin, give, listen, take, leave, confirm, await_confirmations, over };
-    enum class Awaits : uint8_t { peer, room, loss };   // loss: of a peer that has sent its farewell or ended
+    // `leave` to `await_confirmations` run once for such a call.  A barrier by a tree has no stage but `meet`.
+    enum class Stage : uint8_t { call, meet, begin, give, listen, take, leave, confirm, await_confirmations, over };
+    enum class Awaits : uint8_t { peer, room, loss, barrier };   // loss: of a peer that has sent its farewell or ended
 
     CallPiece piece() const { return {call_, rounds_->rank, rounds_->size, number_ * piece_size_, piece_size_}; }
     // The span that one rank gives another one in the present round, or in the first round of the piece.
@@ -61,6 +62,8 @@ class Collective final : public Stepwise {
     Step wait_for_loss(Rounds::Peer& peer);
     Step wait_for(Rounds::Peer& peer);
     bool differs(const Rounds::Peer& peer, Refusal& why) const;
+    bool differs_in_barrier(const Rounds::Peer& peer, Refusal& why) const;
+    Refusal difference(const Rounds::Peer& peer, uint64_t number, uint64_t own, uint64_t theirs) const;
     template <class Work>
     bool touch(Refusal& why, const Work& work);
 
@@ -69,11 +72,13 @@ class Collective final : public Stepwise {
     uint64_t word_ = 0, longest_ = 0;           // bytes of the longest part
     const CollectiveSchedule* schedule_ = nullptr;
     InPlace in_place_;
+    BarrierTree tree_;
+    const Rounds::Peer* awaited_peer_ = nullptr;   // in a barrier by a tree
     uint64_t number_ = 0, pieces_ = 1, piece_size_ = 0;   // of the piece
     uint32_t schedule_round_ = 0;               // of the piece
     bool is_own_kept_ = false;                  // all of this rank's own bytes are in its result
     Rounds::Round round_{}, first_round_{};     // the transport's: the present one, and the first one of the piece
-    Stage stage_ = Stage::begin;
+    Stage stage_ = Stage::call;
     Awaits awaits_ = Awaits::peer;
     uint32_t served_ = 0;                       // how many peers, in the present stage
     uint64_t moved_ = 0;                        // bytes in this call of advance()

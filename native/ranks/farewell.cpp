@@ -1,10 +1,28 @@
 #include "ranks/farewell.h"
 
+#include <utility>
+
 namespace peerlane {
 
 void Farewell::send() {
-    if (is_sent_.exchange(true, std::memory_order_acq_rel)) return;
-    for (const auto& lines : lines_) lines->let_go();
+    std::vector<std::shared_ptr<ChannelLines>> lines;
+    {
+        const std::scoped_lock lock(mutex_);
+        if (is_sent_.exchange(true, std::memory_order_acq_rel)) return;
+        lines = std::exchange(lines_, {});
+    }
+    for (const auto& each : lines) each->let_go();
+}
+
+void Farewell::add(std::shared_ptr<ChannelLines> lines) {
+    {
+        const std::scoped_lock lock(mutex_);
+        if (!is_sent()) {
+            lines_.push_back(std::move(lines));
+            return;
+        }
+    }
+    lines->let_go();
 }
 
 }  // namespace peerlane

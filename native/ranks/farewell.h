@@ -2,6 +2,7 @@
 #pragma once
 #include <atomic>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include "stream/channel_lines.h"
@@ -15,13 +16,17 @@ class Farewell {
     explicit Farewell(std::vector<std::shared_ptr<ChannelLines>> lines) : lines_(std::move(lines)) {}
     Farewell(const Farewell&) = delete;
 
+    // The lines of one more channel.
+    void add(std::shared_ptr<ChannelLines> lines);
+
     // Ends the peers' waits for these lines, as if this rank had closed its channels.
     void send();
     bool is_sent() const { return is_sent_.load(std::memory_order_acquire); }
 
   private:
-    const std::vector<std::shared_ptr<ChannelLines>> lines_;
-    std::atomic<bool> is_sent_{false};
+    std::mutex mutex_;
+    std::vector<std::shared_ptr<ChannelLines>> lines_;
+    std::atomic<bool> is_sent_{false};   // from then on lines_ is empty
 };
 
 // An operation that follows those that peers wait for: it sends the farewell if it is dropped before it runs.

@@ -25,6 +25,7 @@ class Members {
     void lose_far(uint32_t rank) const;
     // The pid of one that has ended without leaving, or the name of one of another machine; 0: none.
     uint64_t lost() const;
+    uint64_t left(uint32_t rank) const;    // the pid of a rank of another process, if it has left; else 0
     bool has_ended(uint32_t rank) const;   // false for ranks of this process
 
   private:

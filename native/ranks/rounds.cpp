@@ -8,19 +8,28 @@ namespace peerlane {
 
 Rounds::Rounds(uint32_t rank, uint32_t size, Range slots, uint64_t long_slot, std::vector<Peer> peers, bool must_yield,
                std::shared_ptr<Farewell> farewell)
-    : rank(rank), size(size), long_slot(long_slot), must_yield(must_yield),
-      has_local_peer(std::any_of(peers.begin(), peers.end(), [](const Peer& each) { return each.incoming[0]->is_local(); })),
-      farewell(std::move(farewell)), sources(size), slots_(slots), peers_(std::move(peers)) {}
+    : rank(rank), size(size), long_slot(long_slot), must_yield(must_yield), farewell(std::move(farewell)), sources(size), slots_(slots),
+      peers_(std::move(peers)) {}
 
 Rounds::~Rounds() {
     Heap::get().unpin(slots_);
     for (const Peer& peer : peers_) {
+        if (!peer.incoming[0]) continue;
         Heap::get().unpin(peer.slots);
-        for (uint32_t i = 0; i < kDepth; ++i) {
+        for (uint32_t i = 0; i < kLines; ++i) {
             peer.incoming[i]->drop();
             peer.outgoing[i]->drop();
         }
     }
+}
+
+void Rounds::connect(uint32_t of, Range slots, const Lines& incoming, const Lines& outgoing) {
+    Peer& peer = this->peer(of);
+    peer.slots = slots;
+    peer.incoming = incoming;
+    peer.outgoing = outgoing;
+    if (incoming[0]->is_local()) has_local_peer_.store(true, std::memory_order_relaxed);
+    connected_.fetch_add(1, std::memory_order_release);   // is_whole() shows them to a thread that makes a call
 }
 
 // A rank announces round r only after it has read all that it needs of round r - 1.  So once all peers have announced round r,
@@ -55,6 +64,16 @@ bool Rounds::has_announced(Peer& peer, const Round& round, uint64_t word) const 
     if (line.recorded() != round.number) return false;
     peer.announced = std::max(peer.announced, round.number);
     return line.time_ns.load(std::memory_order_relaxed) == word;
+}
+
+void Rounds::announce_barrier(const Peer& peer, uint64_t number, uint64_t call) {
+    record_number(*peer.outgoing[kBarrierLine], number, 1, call, nullptr, 0);
+}
+
+std::optional<uint64_t> Rounds::barrier_call(const Peer& peer, uint64_t number) {
+    const SignalLine& line = peer.incoming[kBarrierLine]->signal();
+    if (line.recorded() != number) return {};
+    return line.time_ns.load(std::memory_order_relaxed);
 }
 
 const char* Rounds::in_line(const Peer& peer, const Round& round) const {

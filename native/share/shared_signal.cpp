@@ -35,7 +35,7 @@ SharedSignal::SharedSignal(std::unique_ptr<SignalPage> page, std::shared_ptr<Led
     : page_(std::move(page)), ledger_(std::move(ledger)), me_(own(ledger_->slot())), bank_(bank) {
     // A process that let go counts for waiting ones as long as it lives; its slot is reused when there is no other.
     for (const bool also_let_go : {false, true})
-        for (member_index_ = 0; member_index_ < kMembers; ++member_index_) {
+        for (member_index_ = 0; member_index_ < members(); ++member_index_) {
             SignalMember& mine = member(member_index_);
             uint64_t before = mine.owner.load(std::memory_order_acquire);
             const bool let_go = before & SignalMember::kLetGo;
@@ -44,7 +44,7 @@ SharedSignal::SharedSignal(std::unique_ptr<SignalPage> page, std::shared_ptr<Led
             mine.waiting.store(0, std::memory_order_release);
             return;
         }
-    throw refuse_handle(Status::too_many_members, {}, {.most = kMembers});
+    throw refuse_handle(Status::too_many_members, {}, {.most = members()});
 }
 
 SharedSignal::~SharedSignal() {
@@ -99,7 +99,7 @@ void SharedSignal::announce() { member(member_index_).waiting.store(ledger_->slo
 
 void SharedSignal::ring() const {
     // Places are taken from the first on: behind one that was never used there is none.
-    for (uint32_t i = 0; i < kMembers && member(i).owner.load(std::memory_order_relaxed) != 0; ++i)
+    for (uint32_t i = 0; i < members() && member(i).owner.load(std::memory_order_relaxed) != 0; ++i)
         if (member(i).waiting.load(std::memory_order_relaxed) != 0)
             if (const uint64_t slot = member(i).waiting.exchange(0, std::memory_order_acq_rel)) ledger_->ring(slot - 1);
 }
@@ -117,8 +117,9 @@ bool SharedSignal::others_live(uint32_t index) const { return find_others() || i
 
 uint64_t SharedSignal::find_lost() const {
     uint64_t dead = members_ ? members_->lost() : 0;
+    if (dead == 0 && members_) dead = members_->left(recorder_);
     if (dead != 0) return dead;
-    for (uint32_t i = 0; i < kMembers; ++i) {
+    for (uint32_t i = 0; i < members(); ++i) {
         const uint64_t owner = member(i).owner.load(std::memory_order_acquire);
         if (owner == 0 || is_mine(owner)) continue;
         // Whoever let go of a channel's end records nothing there any more.
@@ -131,7 +132,7 @@ uint64_t SharedSignal::find_lost() const {
 
 bool SharedSignal::others_let_go() const {
     bool one_did = false;
-    for (uint32_t i = 0; i < kMembers; ++i) {
+    for (uint32_t i = 0; i < members(); ++i) {
         const uint64_t owner = member(i).owner.load(std::memory_order_acquire);
         if (owner == 0) break;   // slots are taken from the first on
         if (is_mine(owner)) continue;
@@ -143,7 +144,7 @@ bool SharedSignal::others_let_go() const {
 
 bool SharedSignal::find_others() const {
     if (members_ && members_->lost() != 0) return false;
-    for (uint32_t i = 0; i < kMembers; ++i) {
+    for (uint32_t i = 0; i < members(); ++i) {
         const uint64_t owner = member(i).owner.load(std::memory_order_acquire);
         if (owner != 0 && !is_mine(owner) && !(owner & SignalMember::kLetGo) && is_there(owner)) return true;
     }

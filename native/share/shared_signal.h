@@ -1,6 +1,7 @@
 // Signals that several processes record and wait for: pages of a sealed memfd of their own.  One line, of a notify or an
 // event, or a bank of them: the notifies of one end of a channel.
 #pragma once
+#include <algorithm>
 #include <memory>
 #include <mutex>
 
@@ -31,7 +32,7 @@ class Undelivered;
 
 class SharedSignal {
   public:
-    static constexpr uint32_t kMembers = 64;
+    static constexpr uint32_t kLeastMembers = 64;
     static constexpr uint32_t kRecords = 32;   // of an event, that are kept apart
     static constexpr uint32_t kMostLines = 1 << 19;   // of a bank
 
@@ -44,7 +45,7 @@ class SharedSignal {
     SharedSignal(const SharedSignal&) = delete;
 
     uint32_t bank() const { return bank_; }
-    SignalLine& line(uint32_t i = 0) const { return page_->line(bank_ == 0 ? 0 : kFirstOfBank + i); }
+    SignalLine& line(uint32_t i = 0) const { return page_->line(bank_ == 0 ? 0 : first_of_bank(bank_) + i); }
     SignalLine& record_line(uint64_t number) const { return page_->line(kFirstRecord + number % kRecords); }
     int fd() const { return page_->fd(); }
     uint64_t file_number() const;   // the same in all processes that have it
@@ -60,8 +61,12 @@ class SharedSignal {
     uint64_t lost_to(uint32_t index = 0) const;
     bool others_live(uint32_t index = 0) const;   // and may record still
     bool others_let_go() const;   // of a bank: who live; nobody looks whether they do
-    // A wait here ends too when one of these is lost, whoever would have recorded.  Before anybody waits.
-    void belong_to(std::shared_ptr<const Members> members) { members_ = std::move(members); }
+    // A wait here ends too when one of these is lost, whoever would have recorded, and when the rank that records here has left.
+    // Before anybody waits.
+    void belong_to(std::shared_ptr<const Members> members, uint32_t recorder) {
+        members_ = std::move(members);
+        recorder_ = recorder;
+    }
     // Who records here may hold something back.  Before anybody waits.
     void expect(std::shared_ptr<Undelivered> from_peer) { undelivered_ = std::move(from_peer); }
     // A wait has consumed records `first` to `last` of a line.
@@ -80,9 +85,15 @@ class SharedSignal {
     uint64_t issued() const { return line().consumed.load(std::memory_order_acquire); }
 
   private:
-    static constexpr uint32_t kLines = 63, kFirstMember = 1, kFirstRecord = kLines - kRecords, kFirstOfBank = 9;
+    static constexpr uint32_t kLines = 63, kFirstMember = 1, kFirstRecord = kLines - kRecords;
+    static constexpr uint32_t kMembersInLine = sizeof(SignalLine) / sizeof(SignalMember);
+    // A long bank has room for more processes: that of a membership has 18 lines or more for each rank.
+    static constexpr uint32_t kLinesOfBankPerLine = 128;
 
-    static uint32_t lines(uint32_t bank) { return bank == 0 ? kLines : kFirstOfBank + bank; }
+    static uint32_t member_lines(uint32_t bank) { return std::max(kLeastMembers / kMembersInLine, bank / kLinesOfBankPerLine); }
+    static uint32_t first_of_bank(uint32_t bank) { return kFirstMember + member_lines(bank); }
+    static uint32_t lines(uint32_t bank) { return bank == 0 ? kLines : first_of_bank(bank) + bank; }
+    uint32_t members() const { return member_lines(bank_) * kMembersInLine; }
 
     uint64_t find_lost() const;
     bool find_others() const;
@@ -100,11 +111,10 @@ class SharedSignal {
     mutable std::atomic<uint64_t> file_number_{0};
     const std::shared_ptr<ExportGroup> group_ = std::make_shared<ExportGroup>();
     std::shared_ptr<const Members> members_;
+    uint32_t recorder_ = 0;   // a rank of these
     std::shared_ptr<Undelivered> undelivered_;
     std::mutex mutex_;
     std::vector<ExportKey> exports_;
 };
-
-static_assert(SharedSignal::kMembers * sizeof(SignalMember) == 8 * sizeof(SignalLine));
 
 }  // namespace peerlane

@@ -537,8 +537,10 @@ class Signal:
         This process offers it to nobody any more, and has opened it once less.
         """
 
-    def belong_to(self, members: Members) -> None:
-        """Waits here end too when one of a group's processes is lost."""
+    def belong_to(self, members: Members, recorder: int) -> None:
+        """
+        Waits here end too when one of a group's processes is lost, and when the rank that records here has left the group.
+        """
 
     def expect(self, undelivered: Undelivered) -> None:
         """
@@ -999,7 +1001,10 @@ class GroupLog:
 class LoggedGroupCall:
     """A call of a group, as the event log has it."""
 
-ROUND_LINES: int = 16
+ROUND_LINES: int = 17
+
+def barrier_neighbours(rank: int, ranks: int) -> list[int]:
+    """The ranks that a rank signals in a barrier."""
 
 def bytes_of_rounds(long_slot: int) -> int:
     """How many bytes of memory a rank's slots take."""
@@ -1015,6 +1020,9 @@ class Farewell:
     def behind(self, stream: Stream) -> None:
         """Send it if operations that the stream has by now are cancelled."""
 
+    def add(self, lines: ChannelLines) -> None:
+        """Add the notifies of one more channel."""
+
     def send(self) -> None:
         """Send it now."""
 
@@ -1024,10 +1032,19 @@ class Farewell:
 class Rounds:
     """A rank's part in the collectives of the ranks of one machine."""
 
-    def __init__(self, rank: int, size: int, slots: Memory, theirs: Sequence[Memory], pids: Sequence[int], incoming: Sequence[ChannelLines], outgoing: Sequence[ChannelLines], first: int, farewell: Farewell, processors: int) -> None:
+    def __init__(self, rank: int, size: int, slots: Memory, pids: Sequence[int], farewell: Farewell, processors: int) -> None:
         """
-        `theirs`: the slots of the other ranks, from the one behind this one on, with their processes and the lines from them and to them, from line `first` on.
+        `pids`: the processes of the other ranks, from the one behind this one on.
         """
+
+    def connect(self, peer: int, slots: Memory, incoming: ChannelLines, outgoing: ChannelLines, first: int) -> None:
+        """
+        Connect a rank, once: its slots, and the lines from it and to it, from line `first` on.
+        """
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all ranks are connected."""
 
     def run(self, kind: int, dst: object | None, src: object | None, root: int, number: int, at: Sequence[int], sizes: Sequence[int], source_at: Sequence[int], source_sizes: Sequence[int], finish: object) -> bool:
         """

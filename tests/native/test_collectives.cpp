@@ -35,18 +35,18 @@ class Ranks {
         for (uint32_t to = 0; to < size; ++to) {
             lines_.emplace_back(size);
             for (auto& from : lines_.back())
-                from = std::make_shared<ChannelLines>(NotifyKind::binary, Rounds::kDepth, device, nullptr);
+                from = std::make_shared<ChannelLines>(NotifyKind::binary, Rounds::kLines, device, nullptr);
         }
         for (uint32_t rank = 0; rank < size; ++rank) {
             std::vector<Rounds::Peer> peers;
-            std::vector<std::shared_ptr<ChannelLines>> outgoing;
+            for (uint32_t step = 1; step < size; ++step) peers.push_back({.rank = (rank + step) % size, .memory = PeerMemory(owner)});
+            const auto farewell = std::make_shared<Farewell>(std::vector<std::shared_ptr<ChannelLines>>{});
+            rounds.push_back(std::make_shared<Rounds>(rank, size, memories_[rank].pin(), long_slot, std::move(peers), must_yield, farewell));
             for (uint32_t step = 1; step < size; ++step) {
                 const uint32_t peer = (rank + step) % size;
-                outgoing.push_back(lines_[peer][rank]);
-                peers.push_back({.rank = peer, .incoming = held(*lines_[rank][peer]), .outgoing = held(*outgoing.back()), .slots = memories_[peer].pin(), .memory = PeerMemory(owner)});
+                rounds.back()->connect(peer, memories_[peer].pin(), held(*lines_[rank][peer]), held(*lines_[peer][rank]));
+                farewell->add(lines_[peer][rank]);
             }
-            rounds.push_back(std::make_shared<Rounds>(rank, size, memories_[rank].pin(), long_slot, std::move(peers), must_yield,
-                                                      std::make_shared<Farewell>(std::move(outgoing))));
         }
     }
     template <class Work>
@@ -60,9 +60,9 @@ class Ranks {
     std::vector<std::shared_ptr<Rounds>> rounds;
 
   private:
-    static std::array<Notify*, Rounds::kDepth> held(ChannelLines& lines) {
-        std::array<Notify*, Rounds::kDepth> all;
-        for (uint32_t i = 0; i < Rounds::kDepth; ++i) {
+    static Rounds::Lines held(ChannelLines& lines) {
+        Rounds::Lines all{};
+        for (uint32_t i = 0; i < Rounds::kLines; ++i) {
             all[i] = &lines.at(i);
             all[i]->hold();
         }
@@ -227,6 +227,31 @@ void calls_that_differ_are_reported_to_who_comes_later() {
     const GroupCall::Summary their_summary = GroupCall::summary(why.calls.theirs);
     CHECK(their_summary.kind == Kind::broadcast && their_summary.size == 16 && their_summary.root == 0 && !their_summary.has_parts);
     CHECK(GroupCall::summary(why.calls.own).kind == Kind::barrier);
+}
+
+// In a tree a rank looks at its neighbours alone: whichever of the two is later finds the difference.
+void a_barrier_by_a_tree_reports_a_call_that_differs(bool barrier_is_first) {
+    constexpr uint32_t kRanks = 9;
+    const Ranks ranks(kRanks, uint64_t{64} << 10, true);
+    const auto run = [](Collective& collective, Refusal& why) {
+        Collective::Step step{};
+        (void)run_in_calling_thread(collective, true, 0, step, why);
+        return step;
+    };
+    const auto barrier = [&](uint32_t rank, uint64_t number) { return Collective(ranks.rounds[rank], {.kind = Kind::barrier, .number = number}); };
+    Refusal why{};
+    Collective first = barrier(1, 1);
+    if (barrier_is_first) CHECK(run(first, why) == Collective::Step::waits);
+    const Called root({Kind::broadcast, 0, 4, false}, 0, kRanks);
+    GroupCall call = root.call();
+    call.number = 1;
+    Collective broadcast(ranks.rounds[0], std::move(call));
+    CHECK(run(broadcast, why) == Collective::Step::over);
+    Collective second = barrier(0, 2);
+    CHECK(run(barrier_is_first ? second : first, why) == Collective::Step::failed);
+    CHECK(why.why == Why::calls_differ && why.calls.number == 1 && why.calls.rank == !barrier_is_first && why.calls.peer == barrier_is_first);
+    const Kind own = GroupCall::summary(why.calls.own).kind, theirs = GroupCall::summary(why.calls.theirs).kind;
+    CHECK(own == (barrier_is_first ? Kind::broadcast : Kind::barrier) && theirs == (barrier_is_first ? Kind::barrier : Kind::broadcast));
 }
 
 // Rounds that a slow rank has not read yet are not written over: the root waits.
@@ -430,6 +455,7 @@ NATIVE_TEST(test_collectives) {
     under_each_schedule(random, [&] {
         for (const uint32_t size : {2u, 3u, 5u})
             for (const bool on_streams : {false, true}) RUN(ranks_get_what_one_thread_computes(random(), size, calls, on_streams));
+        RUN(ranks_get_what_one_thread_computes(random(), BarrierTree::kFanOut + 2, calls / 2, false));
         RUN(a_rank_that_gives_up_ends_the_waits_of_the_others());
         for (const uint64_t seed : {2 * random(), 2 * random() + 1})
             for (const bool on_streams : {false, true}) RUN(messages_arrive_in_order(seed, calls, on_streams));
@@ -438,6 +464,7 @@ NATIVE_TEST(test_collectives) {
     RUN(memory_is_read_where_it_lies_and_only_there());
     RUN(host_memory_of_a_process_that_has_ended_is_waited_for());
     RUN(calls_that_differ_are_reported_to_who_comes_later());
+    for (const bool barrier_is_first : {false, true}) RUN(a_barrier_by_a_tree_reports_a_call_that_differs(barrier_is_first));
     RUN(a_root_does_not_run_away_from_a_slow_rank());
     return 0;
 }

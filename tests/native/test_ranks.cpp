@@ -135,7 +135,7 @@ void waits_of_a_group_end_with_a_member(const std::shared_ptr<Ledger>& ledger) {
     const auto membership = SharedSignal::create(ledger, 2), bank = SharedSignal::create(ledger, 1);
     const auto members = std::make_shared<Members>(membership);
     members->add(1, dies.pid, start_time(dies.pid));
-    bank->belong_to(members);
+    bank->belong_to(members, 1);
     Notify* const awaited = line_of(bank, 0);
     const StreamPtr waits = stream(device);
     await(*waits, awaited);
@@ -146,6 +146,25 @@ void waits_of_a_group_end_with_a_member(const std::shared_ptr<Ledger>& ledger) {
     engine().notify_recorded(*awaited);   // a record from before counts
     await(*waits, awaited);
     finish(*waits);
+    close(*waits);
+    awaited->drop();
+}
+
+void waits_for_a_member_that_has_left_end(const std::shared_ptr<Ledger>& ledger) {
+    Other leaves, stays;
+    const auto membership = SharedSignal::create(ledger, 3), bank = SharedSignal::create(ledger, 1);
+    const auto members = std::make_shared<Members>(membership);
+    members->add(1, leaves.pid, start_time(leaves.pid));
+    members->add(2, stays.pid, start_time(stays.pid));
+    bank->belong_to(members, 1);
+    Notify* const awaited = line_of(bank, 0);
+    const StreamPtr waits = stream(device);
+    await(*waits, awaited);
+    membership->line(2).word.fetch_add(SignalLine::kRecord);   // which records nothing here
+    CHECK(bank->lost_to() == 0 && !engine().query(*waits));
+    membership->line(1).word.fetch_add(SignalLine::kRecord);
+    sync(*waits);
+    CHECK(failed_with(*waits, Why::waits_for_lost));
     close(*waits);
     awaited->drop();
 }
@@ -344,6 +363,7 @@ NATIVE_TEST(test_ranks) {
         RUN(lines_of_a_bank_are_apart(ledger));
         RUN(a_record_wakes_the_waiters_of_its_line(ledger));
         RUN(waits_of_a_group_end_with_a_member(ledger));
+        RUN(waits_for_a_member_that_has_left_end(ledger));
         RUN(waits_for_abandoned_notifies_end());
         RUN(no_progress_is_seen_and_ended(ledger));
         RUN(waits_without_progress_are_refused_and_the_streams_stay());

@@ -100,6 +100,10 @@ class Farewell(Protocol):
         """Whether it has ended waits."""
         ...
 
+    def add(self, lines: Lines, /) -> None:
+        """Add the notifies that this rank records of one more channel."""
+        ...
+
     def send(self) -> None:
         """End the waits now."""
         ...
@@ -192,6 +196,20 @@ class Rounds(CallMaker, Protocol):
 
     The numbers of a call are those of ``collectives.call.Call.native``.
     """
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is connected with all peers; before that it makes barriers only."""
+        ...
+
+    def connect(self, peer: int, slots: Memory, incoming: Lines, outgoing: Lines, first: int, /) -> None:
+        """Connect a peer, once.
+
+        ``slots``: its memory.
+        ``incoming``, ``outgoing``: the notifies that it records, and those that this rank records; from ``first`` on,
+            ``ROUND_LINES`` of them are for rounds.
+        """
+        ...
 
     @property
     def begun(self) -> tuple[int, int, int, int, bool]:
@@ -428,24 +446,17 @@ class Ranks(Protocol):
         """Open a direction of the messages with a peer; the farewell is sent if a message fails or is cancelled."""
         ...
 
-    def rounds(
-        self,
-        rank: int,
-        size: int,
-        slots: Memory,
-        theirs: Sequence[Memory],
-        pids: Sequence[int],
-        lines: Sequence[tuple[Lines, Lines]],
-        first: int,
-        farewell: Farewell,
-        /,
-    ) -> Rounds:
-        """Return a rank's part; peers come in cyclic order, from the one behind this rank on.
+    def barrier_neighbours(self, rank: int, size: int, /) -> Sequence[int]:
+        """Return the ranks that a rank signals in a barrier, and waits for."""
+        ...
 
-        ``slots``, ``theirs``: the memory of this rank, and of each peer.
-        ``pids``: the process of each peer.
-        ``lines``: for each peer the notifies that it records, and those that this rank records; from ``first`` on,
-            ``ROUND_LINES`` of them are for rounds.
+    def rounds(
+        self, rank: int, size: int, slots: Memory, pids: Sequence[int], farewell: Farewell, /
+    ) -> Rounds:
+        """Return a rank's part, which is connected with no peer yet.
+
+        ``slots``: the memory of this rank.
+        ``pids``: the processes of the peers in cyclic order, from the one behind this rank on.
         ``farewell``: it is sent if a call fails or is cancelled.
         """
         ...
@@ -552,8 +563,11 @@ class Ranks(Protocol):
         """
         ...
 
-    def end_waits_with(self, members: Members, bank: Bank) -> None:
-        """Let waits for notifies of a bank also end when one of these processes is lost."""
+    def end_waits_with(self, members: Members, recorder: int, bank: Bank) -> None:
+        """Let waits for notifies of a bank also end when one of these processes is lost.
+
+        ``recorder``: the rank among them that records the notifies; the waits end when it has left, too.
+        """
         ...
 
     def lines_of_board(self, ranks: int) -> int:

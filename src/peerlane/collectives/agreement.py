@@ -12,7 +12,7 @@ import contextlib
 import functools
 import struct
 import zlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from peerlane.diagnostics.ranks.collective_calls import differ
@@ -86,8 +86,8 @@ class Agreement:
         self._theirs: dict[int, memoryview] = {}
         self._moved = [0] * (2 * size)  # how much was posted for each lane, by the place of its posts
 
-    def calls(self, call: str, words: str, number: int) -> None:
-        """Post a call of a collective, by its number; InvalidValue if another rank has called something else."""
+    def calls(self, call: str, words: str, number: int, peers: Iterable[int]) -> None:
+        """Post a call of a collective, by its number; InvalidValue if one of the peers has made another."""
         text, checksum = encoded(words)
         word = number % _NUMBER << 32 | checksum
         at = number % _CALLS_KEPT * _ENTRY
@@ -97,8 +97,8 @@ class Agreement:
             self._send(peer, at + _WORD, _ENTRY - _WORD)
             self._send(peer, at, _WORD)
         self._arrive()
-        for peer in range(self._size):
-            theirs = self._of(peer) if peer != self._rank else None
+        for peer in peers:
+            theirs = self._of(peer)
             if theirs is None:
                 continue
             (seen,) = _Q.unpack_from(theirs, at)

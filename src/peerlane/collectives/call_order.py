@@ -182,6 +182,8 @@ class CallOrder:
             work = self._work
             if work is None or self._session.device.backend.ranks.COLLECTIVES not in self._makers:
                 return None
+            if not work.rounds.is_whole:
+                return None
             if self._native is None:
                 self._native = work.agreement.native_queue(
                     self._session.device.backend.ranks, work.rounds, work.timeout_ns
@@ -248,7 +250,7 @@ class CallOrder:
             with self._lock:
                 return self._running.setdefault(lane, threading.Lock())
         if lane is None:
-            rounds = self._rounds(call.name, work)
+            rounds = self._rounds(call, work)
             return _Claim(rounds.claim, rounds.release)
         mails, sends = self._mails(call, work), call.sends
         return _Claim(partial(mails.claim, call.root, sends), partial(mails.release, call.root, sends))
@@ -259,12 +261,11 @@ class CallOrder:
         else:
             self.finish_message(call.name, call.sends, call.root, call.buffer)
 
-    def _rounds(self, call: str, work: Workspace) -> Rounds:
-        names = self._session.device.backend.ranks.COLLECTIVES
-        if names not in self._makers:
-            with self._ending(call):
-                rounds = work.rounds
-            self._let_make(names, rounds, self.finish_collective)
+    def _rounds(self, call: Call, work: Workspace) -> Rounds:
+        if not work.is_connected(call.kind):
+            with self._ending(call.name):
+                work.connect_rounds(call.kind)
+        self._let_make(self._session.device.backend.ranks.COLLECTIVES, work.rounds, self.finish_collective)
         return work.rounds
 
     def _mails(self, call: Call, work: Workspace) -> Mails:
@@ -310,7 +311,7 @@ class CallOrder:
         rounds = work.rounds
 
         def queue(own: Stream) -> None:
-            work.agreement.calls(call, words or of_word(rounds.begun), rounds.calls)
+            work.agreement.calls(call, words or of_word(rounds.begun), rounds.calls, work.connected)
             rounds.queue_begun(own, work.timeout_ns, dst, src)
 
         self._finish_on_stream(call, None, queue, rounds.release)
@@ -405,7 +406,7 @@ class CallOrder:
             number = work.rounds.count()
         else:
             number = self._calls = self._calls + 1
-        agreement.calls(call.name, call.words, number)
+        agreement.calls(call.name, call.words, number, work.connected)
         self._share_words(call)
         for out, sizes in zip((False, True), lane_bytes or (), strict=False):
             for peer in work.others:
@@ -465,7 +466,7 @@ class CallOrder:
             own.abort(close=True)
         self._own.clear()
         if self._work is not None:
-            self._work.channels.withdraw()
+            self._work.withdraw()
         self._end()
 
     def await_peers(self) -> None:

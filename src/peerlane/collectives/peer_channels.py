@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from peerlane.diagnostics.log import event_log
@@ -115,20 +116,24 @@ class Channels(dict[int, "Channel"]):
 
     def everyone(self) -> list[Channel]:
         """Return the channels to all peers."""
-        at_first = missing = self._missing()
+        return self.to(self._peers)
+
+    def to(self, peers: Sequence[int]) -> list[Channel]:
+        """Return the channels to these peers."""
+        at_first = missing = self._missing(peers)
         while missing:
             answers = self._invitations.present(missing) if len(missing) > 1 else {}
             for peer, answer in answers.items():
                 self._channel_to(peer, answer)
             if not answers:
                 self._channel_to(missing[0].end.peer)
-            missing = self._missing()
+            missing = self._missing(peers)
         if at_first:
             self._invitations.forget(*at_first)
-        return [self[peer] for peer in self._peers]
+        return [self[peer] for peer in peers]
 
-    def _missing(self) -> list[Begun]:
-        return [self._begun[peer] for peer in self._peers if peer not in self]
+    def _missing(self, peers: Sequence[int]) -> list[Begun]:
+        return [self._begun[peer] for peer in peers if peer not in self]
 
     def confirm(self) -> None:
         """Tell the peers of new channels that this rank has what it needs of theirs: they may close their groups."""
@@ -162,6 +167,13 @@ class Channels(dict[int, "Channel"]):
         """Tell peers that have not made their ends yet that there will be no channels."""
         for begun in self._begun.values():
             self._invitations.withdraw(begun)
+
+    def open_present(self) -> None:
+        """Make the channels whose peers have offered them."""
+        with contextlib.suppress(Error):
+            for peer, answer in self._invitations.present(self._missing(self._peers)).items():
+                with contextlib.suppress(Error):
+                    self._channel_to(peer, answer)
 
     def close(self) -> None:
         """Close all channels.  Records that were not consumed are not a mistake here."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from peerlane.backend.ranks import MailLane
@@ -12,6 +13,7 @@ from peerlane.collectives.machines import Machines
 from peerlane.collectives.peer_channels import Channels
 from peerlane.collectives.slots import DEPTH, NOTIFIES, Board, Lanes
 from peerlane.diagnostics.ranks import losses
+from peerlane.diagnostics.ranks.collective_calls import Kind
 from peerlane.errors import (
     Closed,
     Error,
@@ -125,7 +127,12 @@ class Workspace:
         self.agreement = Agreement(self.rank, self.size, posts, posts_at, self.channels, far)
         self._barriers = 0
         self._rounds: Rounds | None = None
-        self._farewells: dict[int | None, Farewell] = {}
+        #: What tells peers that this rank will not do what they wait for: those of collectives, and each of messages.
+        self._farewell_of_rounds: Farewell = self._ranks.farewell([])
+        self._farewells: dict[int | None, Farewell] = {None: self._farewell_of_rounds}
+        self._barrier_neighbours = self._ranks.barrier_neighbours(self.rank, self.size)
+        #: The ranks with which collectives are connected, and this one compares its calls.
+        self.connected: Sequence[int] = () if lines else sorted(self.others)
         self._lock = threading.Lock()
         self._device = session.device
         self._sending: Stream | None = None
@@ -134,22 +141,34 @@ class Workspace:
 
     @property
     def rounds(self) -> Rounds:
-        """The rounds of the ranks of one machine; the first use makes all channels."""
-        if self._rounds is None:
-            channels = self.channels.everyone()
-            with self._lock:
-                if self._rounds is None:
-                    self._rounds = self._ranks.rounds(
-                        self.rank,
-                        self.size,
-                        self._memories[WINDOW].buffer[self._slots_at :],
-                        [self._slots_of(channel) for channel in channels],
-                        [self._pids[channel.peer] for channel in channels],
-                        [notifies_of(channel) for channel in channels],
-                        _ROUNDS,
-                        self._farewell(None),
-                    )
+        """The rounds of the ranks of one machine, after the first :meth:`connect_rounds`."""
+        assert self._rounds is not None
         return self._rounds
+
+    def is_connected(self, kind: Kind) -> bool:
+        """Whether the rounds are connected with the ranks that this kind of call needs."""
+        return len(self.connected) >= len(self._partners(kind))  # one has all of the other
+
+    def _partners(self, kind: Kind) -> Sequence[int]:
+        return self._barrier_neighbours if kind is Kind.BARRIER else self.others
+
+    def connect_rounds(self, kind: Kind) -> None:
+        """Connect the rounds with the ranks that this kind of call needs: a barrier of many needs only some."""
+        peers = self._partners(kind)
+        channels = self.channels.to(peers)
+        with self._lock:
+            if self._rounds is None:
+                self._rounds = self._ranks.rounds(
+                    *(self.rank, self.size, self._memories[WINDOW].buffer[self._slots_at :]),
+                    [self._pids[peer] for peer in self.others],
+                    self._farewell_of_rounds,
+                )
+            for channel in channels:
+                if channel.peer not in self.connected:
+                    incoming, outgoing = notifies_of(channel)
+                    self._rounds.connect(channel.peer, self._slots_of(channel), incoming, outgoing, _ROUNDS)
+                    self._farewell_of_rounds.add(outgoing)
+            self.connected = sorted(peers)
 
     def _slots_of(self, channel: Channel) -> Buffer:
         try:
@@ -167,7 +186,7 @@ class Workspace:
         memory = channel.window if sends else self._memories[WINDOW].buffer
         nbytes = _MAIL_DEPTH * self._mail_slot
         at = self._mail_area + (self.rank if sends else peer) * nbytes
-        farewell = self._farewell(peer)
+        farewell = self._farewell_to(peer)
         with self._lock:
             if not self.mails.has(peer, sends):
                 lane = MailLane(
@@ -180,17 +199,17 @@ class Workspace:
                 )
                 self._ranks.add_mail(self.mails, lane, farewell)
 
-    def _farewell(self, peer: int | None) -> Farewell:
-        """Return what tells one peer, or all of them, that this rank will not do what they wait for."""
+    def _farewell_to(self, peer: int) -> Farewell:
+        """Return what tells a peer that this rank will not do what it waits for."""
         if peer not in self._farewells:
-            channels = self.channels.everyone() if peer is None else [self.channels[peer]]
-            self._farewells[peer] = self._ranks.farewell([notifies_of(channel)[1] for channel in channels])
+            self._farewells[peer] = self._ranks.farewell([notifies_of(self.channels[peer])[1]])
         return self._farewells[peer]
 
     def end_with(self, stream: Stream, peer: int | None) -> None:
         """Let peers know if what was queued for one of them, or for all, is cancelled."""
         if self.has_rounds:
-            self._farewell(peer).behind(stream)
+            farewell = self._farewell_of_rounds if peer is None else self._farewell_to(peer)
+            farewell.behind(stream)
 
     @property
     def has_left(self) -> bool:
@@ -221,6 +240,16 @@ class Workspace:
         """Return the notify for the next barrier, which alternates between two."""
         self._barriers ^= 1
         return _BARRIER + self._barriers
+
+    def withdraw(self) -> None:
+        """Tell peers that have not made their channels yet that there will be none.
+
+        A barrier of many makes few channels.  A peer that has opened this rank's offer waits for it all the same, so
+        this rank opens the peer's: the end of the channel then ends that wait.
+        """
+        self.channels.withdraw()
+        if len(self._barrier_neighbours) < len(self.others):
+            self.channels.open_present()
 
     def close(self) -> None:
         """Close the channels and the memory.  Records of peers that were not consumed are not a mistake here."""

@@ -35,8 +35,17 @@ if TYPE_CHECKING:
     from peerlane.ranks.session import Session
     from peerlane.sharing.handle import Handle
 
-#: For channels within one process: the offered objects by token, until the end that offers them is closed.
-_offers_in_process: dict[int, tuple[Notifies, dict[str, Buffer]]] = {}
+
+class OfferInProcess(NamedTuple):
+    """What an end offers to another one of its process, and what its taker waits for."""
+
+    notifies: Notifies
+    memories: dict[str, Buffer]
+    awaited: list[Notifies]
+
+
+#: For channels within one process: the offers by token, until the end that offers them is closed.
+_offers_in_process: dict[int, OfferInProcess] = {}
 _tokens = itertools.count(1)
 
 
@@ -85,7 +94,8 @@ class End:
         if notifies and shares_memory:
             self._bank = ranks.create_bank(ranks.lines_of_notifies(kind, notifies))
             assert session._membership is not None  # some rank is in another process
-            ranks.end_waits_with(session._membership.members, self._bank)
+            number = peer if session._numbers is None else session._numbers[peer]
+            ranks.end_waits_with(session._membership.members, number, self._bank)
         #: The notifies that this end waits for.
         self.incoming: Notifies = ranks.notifies(session.device, kind, notifies, self._bank)
         if first := self.incoming.first_id:
@@ -104,7 +114,7 @@ class End:
         if self.is_own_process:
             buffers = {tag: each for tag, each in offered.items() if isinstance(each, Buffer)}
             self._token = next(_tokens)
-            _offers_in_process[self._token] = self.incoming, buffers
+            _offers_in_process[self._token] = OfferInProcess(self.incoming, buffers, [])
             return Invitation(count, "", {}, self._token)
         memories = {tag: each for tag, each in offered.items() if isinstance(each, Shared)}
         if self._late_bank is not None:
@@ -158,10 +168,10 @@ class End:
             return self._accept_far(call, answer, self._far)
         invitation, ranks = Invitation.decode(call, self.peer, answer), self._ranks
         if self.is_own_process:
-            notifies, memories = self._taken(call, invitation)
+            offer = self._taken(call, invitation)
             if self._is_drawn:
                 self.late = SeededDelivery(self.session.device, None, self.transport)
-            return Answer(memories, notifies, [])
+            return Answer(offer.memories, offer.notifies, [])
         if WINDOW not in invitation.memories:
             raise self._false(call, "it offers no window")
         banks: dict[str, Bank] = {}
@@ -258,9 +268,11 @@ class End:
         transports = ", ".join(self.transports()) or "not known yet"
         return Route("far", f"rank {self.peer} is on machine {member.machine}; UCX goes by {transports}")
 
-    def _taken(self, call: str, invitation: Invitation) -> tuple[Notifies, dict[str, Buffer]]:
+    def _taken(self, call: str, invitation: Invitation) -> OfferInProcess:
         offer = _offers_in_process.get(invitation.token)
-        if offer is None:
+        if offer is not None:
+            offer.awaited.append(self.incoming)
+        if offer is None or invitation.token not in _offers_in_process:  # it may have been closed just now
             raise BadHandle(
                 f"{call}: rank {self.peer} of this process has closed its end",
                 fault=Fault.STALE_HANDLE,
@@ -286,7 +298,9 @@ class End:
 
     def close(self) -> None:
         """Release all objects; idempotent."""
-        _offers_in_process.pop(self._token, None)
+        if offer := _offers_in_process.pop(self._token, None):
+            for notifies in offer.awaited:  # this end may not have taken the offer of who waits for them
+                notifies.abandon()
         for first in (self._outgoing_id, self.incoming.first_id):
             stream_waits.notify_names.pop(first, None)
         wait_state.awaited.pop(self.incoming.first_id, None)

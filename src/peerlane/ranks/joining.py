@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from peerlane.diagnostics.ranks import losses
@@ -43,30 +43,35 @@ def join(session: Session, conversation: Conversation) -> None:
     )
     deadline = time.monotonic() + session._patience
     seconds = min(_TOGETHER_SECONDS, session._patience)
-    messages: Iterable[bytes] | None = conversation.gather_soon("hello", hello.encode(), seconds)
+    messages = conversation.gather_soon("hello", hello.encode(), seconds)
     is_gathered = messages is not None
-    if messages is None:
+    coming: Iterable[tuple[int, bytes]]
+    if messages is not None:
+        coming = enumerate(messages)
+    else:
         conversation.send("hello", hello.encode())
         if session._meeting.late is not None:
             _show_late(session._meeting.late, session, conversation, deadline)
-        messages = (_hello_of(rank, session, conversation, deadline) for rank in range(session.size))
-    present, members, hellos = devices(), [], []
-    for rank, encoded in enumerate(messages):
-        message = Hello.decode("Group", rank, encoded)
+        coming = _hellos(session, conversation, deadline)
+    present, hellos = devices(), dict[int, Hello]()
+    for rank, encoded in coming:
+        message = hellos[rank] = Hello.decode("Group", rank, encoded)
         check_agree(session.rank, hello, rank, message)
-        hellos.append(message)
         if message.device >= len(present):
             raise InvalidValue(
                 f"Group: rank {rank} says device {message.device}, which this node lacks",
                 detail=Refused(reason="no_such_device", rank=rank, device=message.device),
             )
+    members = []
+    for rank in range(session.size):
+        message = hellos[rank]
         is_local = message.machine == hello.machine
         members.append(Member(rank, message.pid, present[message.device], message.machine, is_local))
         if is_local:
             losses.note(message.pid, rank)
             session._open_route(present[message.device])
     if session.size > 1:
-        _watch(session, conversation, hellos, deadline)
+        _watch(session, conversation, [hellos[rank] for rank in range(session.size)], deadline)
     if session.rank == 0 and not is_gathered:  # all ranks have read the messages
         conversation.end_meeting()
     session.members = tuple(members)
@@ -74,22 +79,35 @@ def join(session: Session, conversation: Conversation) -> None:
 
 def _show_late(late: LateRanks, session: Session, conversation: Conversation, deadline: float) -> None:
     """Wait for all ranks until the line about those that have not come is due, and show it."""
-    for rank in range(session.size):
-        try:
-            conversation.receive("Group", "hello", rank, min(deadline, late.due))
-        except WaitTimeout:
-            if late.due < deadline:
-                late.look(_absent(session, conversation))
-            return
-
-
-def _hello_of(rank: int, session: Session, conversation: Conversation, deadline: float) -> bytes:
-    """Wait for the message of a rank; the error of a time-out names all ranks that have not come."""
     try:
-        return conversation.receive("Group", "hello", rank, deadline)
+        for _ in _messages(session, conversation, min(deadline, late.due)):
+            pass
+    except WaitTimeout:
+        if late.due < deadline:
+            late.look(_absent(session, conversation))
+
+
+def _hellos(session: Session, conversation: Conversation, deadline: float) -> Iterator[tuple[int, bytes]]:
+    """Yield all ranks and their messages as they come; the error of a time-out names all that have not come."""
+    try:
+        yield from _messages(session, conversation, deadline)
     except WaitTimeout as error:
-        absent = _absent(session, conversation) or {rank}
+        absent = _absent(session, conversation) or {session.rank}
         raise conversation.late(error, "Group", "hello", absent, session._patience) from None
+
+
+def _messages(session: Session, conversation: Conversation, deadline: float) -> Iterator[tuple[int, bytes]]:
+    """Yield all ranks and their messages as they come, with few requests.
+
+    A launcher starts ranks in order, so the last one that has not come is probably the last to come.
+    """
+    missing: Sequence[int] = range(session.size)
+    while missing:
+        there = conversation.present(dict.fromkeys(missing, "hello"))
+        yield from there.items()
+        missing = [rank for rank in missing if rank not in there]
+        if missing:
+            conversation.receive("Group", "hello", missing[-1], deadline)
 
 
 def _absent(session: Session, conversation: Conversation) -> set[int]:

@@ -120,21 +120,10 @@ class VirtualRanks:
             *(farewell, must_yield),
         )
 
-    def rounds(
-        self,
-        rank: int,
-        size: int,
-        slots: Any,
-        theirs: Sequence[Any],
-        pids: Sequence[int],
-        lines: Sequence[tuple[Any, Any]],
-        first: int,
-        farewell: Any,
-        /,
-    ) -> _core.Rounds:
-        incoming, outgoing = [each for each, _ in lines], [each for _, each in lines]
-        processors = len(os.sched_getaffinity(0))
-        return _core.Rounds(rank, size, slots, theirs, pids, incoming, outgoing, first, farewell, processors)
+    barrier_neighbours = staticmethod(_core.barrier_neighbours)
+
+    def rounds(self, rank: int, size: int, slots: Any, pids: Sequence[int], farewell: Any, /) -> _core.Rounds:
+        return _core.Rounds(rank, size, slots, pids, farewell, len(os.sched_getaffinity(0)))
 
     def create_bank(self, lines: int) -> _core.Signal:
         return _core.Signal(self._ledger(), lines)
@@ -192,8 +181,8 @@ class VirtualRanks:
     def forget_lease(self, lease: int) -> None:
         sharing_messages.lent.pop(lease, None)
 
-    def end_waits_with(self, members: _core.Members, bank: _core.Signal) -> None:
-        bank.belong_to(members)
+    def end_waits_with(self, members: _core.Members, recorder: int, bank: _core.Signal) -> None:
+        bank.belong_to(members, recorder)
 
     @property
     def lateness(self) -> str:
