@@ -4,6 +4,7 @@
 
 #include "ranks/in_place.h"
 #include "ranks/rounds.h"
+#include "ranks/split_copy.h"
 #include "schedules/schedule.h"
 #include "stream/operation.h"
 
@@ -27,8 +28,9 @@ class Collective final : public Stepwise {
   private:
     static constexpr uint64_t kBriefBytes = uint64_t{32} << 10;   // a copy takes as long as handing it to another thread
     // `begin` to `take` run once for each round of each piece, but `listen` only in the first round of a call that is in place.
-    // `leave` to `await_confirmations` run once for such a call.
-    enum class Stage : uint8_t { begin, give, listen, take, leave, confirm, await_confirmations, over };
+    // `leave` to `await_confirmations` run once for such a call.  Of a split copy `split` runs instead of `take`, and `settle` in
+    // the reader.
+    enum class Stage : uint8_t { begin, give, listen, split, take, leave, settle, confirm, await_confirmations, over };
     enum class Awaits : uint8_t { peer, room, loss };   // loss: of a peer that has sent its farewell or ended
 
     CallPiece piece() const { return {call_, rounds_->rank, rounds_->size, number_ * piece_size_, piece_size_}; }
@@ -46,8 +48,13 @@ class Collective final : public Stepwise {
     void give();
     void show_source();
     void fill_slot();
+    void copy_by_slot(SlotPace::Copy copy, char* to, const char* from, uint64_t size);   // and note how long it takes
     void announce();
     bool take(Rounds::Peer& peer, Refusal& why);   // false: it failed, or waits for a loss
+    bool awaits(const Rounds::Peer& peer) const;
+    bool copy_pieces(const Rounds::Peer& peer, Refusal& why);   // as take()
+    bool copy_unwritten(const Rounds::Peer& peer, Refusal& why);
+    void end_split() noexcept;
     bool read(const Rounds::Peer& peer, char* to, uint64_t address, uint64_t size, Refusal& why);
     void end_bytes();
     void fold(char* to, const Span& span);
@@ -69,6 +76,7 @@ class Collective final : public Stepwise {
     uint64_t word_ = 0, longest_ = 0;           // bytes of the longest part
     const CollectiveSchedule* schedule_ = nullptr;
     InPlace in_place_;
+    SplitCopy split_;                           // of a reader also before it knows that the root takes part
     uint64_t number_ = 0, pieces_ = 1, piece_size_ = 0;   // of the piece
     uint32_t schedule_round_ = 0;               // of the piece
     bool is_own_kept_ = false;                  // all of this rank's own bytes are in its result
