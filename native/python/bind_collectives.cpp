@@ -69,6 +69,7 @@ int run_now(RoundsHandle& self, GroupCall::Kind kind, const Memory* dst, const M
     }
     parts.move_to(*call);
     call->number = ++rounds.calls;
+    call->can_fault = can_fault != CanFault::no;
     LoggedCall logged(log::wanted() ? self.log.get() : nullptr, kind, root, call->dst, call->dst_size, call->src, call->src_size);
     Collective collective(self.rounds, std::move(*call));
     Collective::Step step{};

@@ -9,6 +9,7 @@
 #include "copy/kernels.h"
 #include "copy/task.h"
 #include "memory/fault_guard.h"
+#include "ranks/calling_thread.h"
 #include "stream/stream.h"
 
 namespace peerlane {
@@ -39,7 +40,10 @@ Collective::Collective(Collective&& other) noexcept = default;
 
 Collective::~Collective() {
     if (!rounds_) return;   // moved from
-    if (stage_ != Stage::over) rounds_->farewell->send();
+    if (stage_ != Stage::over) {
+        end_split();
+        rounds_->farewell->send();
+    }
     Heap::get().unpin(call_.src);
     Heap::get().unpin(call_.dst);
 }
@@ -72,6 +76,7 @@ void Collective::begin_round() {
 }
 
 void Collective::give() {
+    if (number_ == 0 && in_place_.is_destination_shown()) split_ = SplitCopy::open(rounds_->slot(round_), longest_);
     if (schedule_round_ != 0) {
         const uint32_t rank = rounds_->rank;
         const Span share = first_moves(rank, rank), own = moves(rank, rank);
@@ -88,10 +93,17 @@ void Collective::give() {
 
 // Before peers read the source: a fault there must hit this rank, and not them.
 void Collective::show_source() {
-    const bool is_brief = longest_ <= kPieceInPlace && schedule_->gives_all_the_same(call_) && call_.src.is_foreign();
+    const bool is_brief = call_.can_fault && longest_ <= kPieceInPlace && schedule_->gives_all_the_same(call_) && call_.src.is_foreign();
     // A copy of all bytes looks at each page, too.
     is_own_kept_ = is_brief && keep_own({call_, rounds_->rank, rounds_->size, 0, longest_});
     if (!is_own_kept_) in_place_.touch_source(call_, *rounds_);
+}
+
+void Collective::copy_by_slot(SlotPace::Copy copy, char* to, const char* from, uint64_t size) {
+    const bool counts = SlotPace::serves(longest_) && size != 0;
+    const uint64_t began = counts ? now_ns() : 0;
+    memcpy(to, from, size);
+    if (counts) rounds_->pace.note(copy, longest_, size, now_ns() - began);
 }
 
 void Collective::fill_slot() {
@@ -100,7 +112,7 @@ void Collective::fill_slot() {
     for (const Rounds::Peer& peer : rounds_->peers()) {
         const Span span = moves(rounds_->rank, peer.rank);
         if (span.size == 0) continue;
-        memcpy(slot + slot_offset(peer.rank, span), source(peer.rank, span), span.size);
+        copy_by_slot(SlotPace::fill, slot + slot_offset(peer.rank, span), source(peer.rank, span), span.size);
         moved_ += span.size;
         if (is_same) return;
     }
@@ -127,6 +139,7 @@ bool Collective::take(Rounds::Peer& peer, Refusal& why) {
     const uint64_t written = longest_ * rounds_->size * (call_.has_result_parts() ? rounds_->size : 1);   // by all ranks
     // The caches cannot hold so much: the ranks would not read these bytes from a cache.
     const bool past_caches = in_place_.is_on() && peer.in_place && written >= kBeyondCaches;
+    if (schedule_round_ == 0 && !(in_place_.is_on() && peer.in_place)) return touch(why, [=, this] { copy_by_slot(SlotPace::read, to, from, span.size); });
     return touch(why, [=] { copy_bytes(to, from, span.size, past_caches); });
 }
 
@@ -137,6 +150,42 @@ bool Collective::read(const Rounds::Peer& peer, char* to, uint64_t address, uint
     if (awaits_ == Awaits::loss || !touch(why, [=] { memset(to, 0, size); })) return false;
     why = {.why = Why::system_memory, .size = size, .error = error};
     return false;
+}
+
+// In the first round of a call that is in place.  The root of a split copy needs to know where the bytes go.
+bool Collective::awaits(const Rounds::Peer& peer) const {
+    if (schedule_->awaits(piece(), schedule_round_, peer.rank)) return true;
+    return call_.kind == GroupCall::Kind::broadcast && rounds_->size == 2 && in_place_.is_source_read_by_calls();
+}
+
+bool Collective::copy_pieces(const Rounds::Peer& peer, Refusal& why) {
+    const bool is_reader = call_.root != rounds_->rank;
+    while (moved_ < kChunk) {
+        const std::optional<Span> piece = split_.claim();
+        if (!piece) return true;
+        moved_ += piece->size;
+        if (is_reader) {
+            if (!read(peer, call_.dst.host + piece->first, peer.src.address + piece->first, piece->size, why)) return false;
+        } else if (peer.memory.write(peer.dst.address + piece->first, call_.src.host + piece->first, piece->size) == 0) {
+            split_.end_piece();
+        } else {
+            split_.stop();   // the reader reads it, or fails by what is wrong with its memory
+        }
+    }
+    return true;
+}
+
+bool Collective::copy_unwritten(const Rounds::Peer& peer, Refusal& why) {
+    const Span left = split_.unwritten();
+    return left.size == 0 || read(peer, call_.dst.host + left.first, peer.src.address + left.first, left.size, why);
+}
+
+// The memory of a reader that gives up can be anything else soon: the root must not write there any more.
+void Collective::end_split() noexcept {
+    constexpr uint64_t kLongest = 1'000'000'000;   // a piece takes microseconds; then its process is stopped
+    if (!split_ || call_.root == rounds_->rank || Heap::get().is_forked() || !split_.close()) return;
+    const Rounds::Peer& peer = rounds_->peers().front();
+    poll_until([&] { return !split_.is_being_written() || peer.memory.has_ended(); }, true, kLongest);
 }
 
 // After the bytes of all peers have arrived.
@@ -297,15 +346,24 @@ Stepwise::Step Collective::advance(Refusal& why) {
         case Stage::listen:   // to all, before any byte is taken
             for (; served_ < peers.size(); ++served_) {
                 Rounds::Peer& peer = peers[served_];
-                if (!schedule_->awaits(piece(), schedule_round_, peer.rank)) continue;
+                if (!awaits(peer)) continue;
                 if (!rounds_->has_announced(peer, round_, word_)) return differs(peer, why) ? Step::failed : wait_for(peer);
                 if (!in_place_.note(call_, *rounds_, peer, round_, longest_, why)) return Step::failed;
             }
             if (in_place_.serves_all(call_, *rounds_)) piece_size_ = std::max(piece_size_, kPieceInPlace);   // no slot bounds it
             count_pieces();
             served_ = 0;
-            stage_ = Stage::take;
-            [[fallthrough]];
+            stage_ = in_place_.is_split(call_, *rounds_) ? Stage::split : Stage::take;
+            if (stage_ == Stage::split && call_.root == rounds_->rank) {
+                split_ = SplitCopy::join(rounds_->in_slot(peers[0], round_), longest_);
+                if (!peers[0].dst) split_.stop();   // the system lets this process write nothing there
+            }
+            break;
+        case Stage::split:
+            if (!copy_pieces(peers[0], why)) return awaits_ == Awaits::loss ? wait_for_loss(peers[0]) : Step::failed;
+            if (!split_.is_claimed()) return Step::goes_on;
+            stage_ = Stage::leave;
+            break;
         case Stage::take:
             for (; served_ < peers.size(); ++served_) {
                 Rounds::Peer& peer = peers[served_];
@@ -321,6 +379,16 @@ Stepwise::Step Collective::advance(Refusal& why) {
         case Stage::leave:
             if (Rounds::Peer* const peer = who_gave_up()) return wait_for_loss(*peer);
             round_ = rounds_->next(false);
+            served_ = 0;
+            stage_ = Stage::settle;
+            [[fallthrough]];
+        case Stage::settle:
+            if (split_ && call_.root != rounds_->rank && in_place_.is_split(call_, *rounds_)) {
+                Rounds::Peer& root = peers[0];
+                if (!rounds_->has_announced(root, round_, word_)) return differs(root, why) ? Step::failed : wait_for(root);
+                if (!copy_unwritten(root, why)) return awaits_ == Awaits::loss ? wait_for_loss(root) : Step::failed;
+                if (who_gave_up()) return wait_for_loss(root);
+            }
             stage_ = Stage::confirm;
             [[fallthrough]];
         case Stage::confirm:

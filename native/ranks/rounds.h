@@ -11,6 +11,7 @@
 #include "memory/heap.h"
 #include "ranks/farewell.h"
 #include "ranks/peer_memory.h"
+#include "ranks/slot_pace.h"
 
 namespace peerlane {
 
@@ -67,6 +68,7 @@ class Rounds {
     std::atomic<bool> is_plain{false};   // nothing is queued
     uint64_t calls = 0;                  // how many there were, this one included
     std::vector<const char*> sources;    // scratch: one for each rank
+    SlotPace pace;
 
     Round next(bool is_long);
     char* slot(const Round& round) const { return slots_.host + round.slot; }
@@ -80,7 +82,7 @@ class Rounds {
     std::optional<uint64_t> announced_word(const Peer& peer, const Round& round) const;
     // The bytes of a peer that has announced the round.
     const char* in_line(const Peer& peer, const Round& round) const;
-    const char* in_slot(const Peer& peer, const Round& round) const { return peer.slots.host + round.slot; }
+    char* in_slot(const Peer& peer, const Round& round) const { return peer.slots.host + round.slot; }
 
     // The number of the next barrier by a tree.
     uint64_t next_barrier() { return ++barriers_; }

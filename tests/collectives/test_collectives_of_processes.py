@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import time
 from os import kill
+from pathlib import Path
 
 import pytest
 
@@ -79,10 +80,30 @@ result = True
 """
 
 
-@pytest.mark.parametrize(("size", "bound"), [(2, 32 << 10), (2, 1 << 20), (3, 1 << 20), (5, 512 << 10)])
+@pytest.mark.parametrize(
+    ("size", "bound"),
+    [(2, 32 << 10), (2, 64 << 10), (2, 1 << 20), (2, 4 << 20), (3, 1 << 20), (5, 512 << 10)],
+)
 def test_host_bytes_around_the_size_that_is_read_in_place_arrive(size: int, bound: int) -> None:
     with ranks(size) as peers:
         assert ask_all(peers, _HOST_BYTES.replace("BOUND", str(bound))) == [True] * size
+
+
+def test_a_root_writes_nothing_to_a_reader_that_gave_up() -> None:
+    with ranks(2, options="wait_timeout=30") as peers:
+        root, reader = peers
+        lines = "import numpy as np; mine = np.full(4 << 20, grp.rank + 1, np.uint8)\n"
+        ask_all(peers, lines + "for _ in range(3): grp.broadcast(mine)\nassert (mine == 1).all()")
+        with pytest.raises(PeerError) as late:
+            reader.run(
+                "work = grp._order._work; work.timeout, work.timeout_ns = 0.3, 300_000_000; grp.broadcast(mine)"
+            )
+        assert late.value.kind == "WaitTimeout"
+        reader.run("mine[:] = 7")
+        with pytest.raises(PeerError) as lost:
+            root.run("grp.broadcast(mine)")
+        assert lost.value.kind == "PeerLost"
+        assert reader.run("result = bool((mine == 7).all())")
 
 
 _LONG = """
@@ -193,6 +214,36 @@ while True:
             with pytest.raises(PeerError) as refused:
                 each.receive()
             assert refused.value.kind == "PeerLost", str(refused.value)
+        assert time.monotonic() - began < overdue(LOST_SECONDS)
+
+
+@pytest.mark.parametrize("killed", [0, 1])
+@pytest.mark.parametrize("stream", ["None", "s"])
+def test_broadcast_that_both_ranks_copy_raises_peer_lost_when_one_is_killed(
+    killed: int, stream: str, tmp_path: Path
+) -> None:
+    code = """
+import numpy as np
+words = np.full(16 << 20, grp.rank, np.uint8)
+s = grp.device.create_stream()
+grp.broadcast(words)
+open({path!r}, "w").close()
+while True:
+    grp.broadcast(words, stream={stream})
+    s.sync()
+"""
+    with ranks(2) as peers:
+        begun = [tmp_path / str(rank) for rank in range(2)]
+        for each, path in zip(peers, begun, strict=True):
+            each.send(code.format(path=str(path), stream=stream))
+        deadline = time.monotonic() + 30
+        while not all(path.exists() for path in begun):
+            assert time.monotonic() < deadline
+        began = time.monotonic()
+        kill(peers[killed].pid, signal.SIGKILL)
+        with pytest.raises(PeerError) as refused:
+            peers[1 - killed].receive()
+        assert refused.value.kind == "PeerLost", str(refused.value)
         assert time.monotonic() - began < overdue(LOST_SECONDS)
 
 
