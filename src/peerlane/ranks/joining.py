@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from peerlane.diagnostics.ranks import losses
-from peerlane.errors import InvalidValue, Refused, WaitTimeout
+from peerlane.errors import InvalidValue, MeetingWait, PeerLost, Refused, WaitTimeout
 from peerlane.node.device import devices
 from peerlane.ranks.arguments import check_agree
 from peerlane.ranks.membership import Membership
@@ -92,7 +92,9 @@ def _hellos(session: Session, conversation: Conversation, deadline: float) -> It
     try:
         yield from _messages(session, conversation, deadline)
     except WaitTimeout as error:
-        absent = _absent(session, conversation) or {session.rank}
+        absent = set(error.detail.awaited) if isinstance(error.detail, MeetingWait) else set[int]()
+        with contextlib.suppress(PeerLost):  # the server's process may have timed out, and ended
+            absent |= _absent(session, conversation)
         raise conversation.late(error, "Group", "hello", absent, session._patience) from None
 
 
@@ -103,7 +105,12 @@ def _messages(session: Session, conversation: Conversation, deadline: float) -> 
     """
     missing: Sequence[int] = range(session.size)
     while missing:
-        there = conversation.present(dict.fromkeys(missing, "hello"))
+        try:
+            there = conversation.present(dict.fromkeys(missing, "hello"))
+        except PeerLost as error:
+            failure = error.retold(f"Group: rank {missing[-1]} did not come: {error}")
+            failure.call = "Group"
+            raise failure from None
         yield from there.items()
         missing = [rank for rank in missing if rank not in there]
         if missing:
