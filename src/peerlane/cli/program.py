@@ -49,14 +49,16 @@ def add_program_arguments(parser: argparse.ArgumentParser) -> None:
         help="say at the end of each process why the last call of each vendor failed, with the program's line",
     )
     names = parser.add_mutually_exclusive_group()
-    for name, module in (("cuda", "torch.cuda"), ("npu", "torch_npu")):
+    for name, module in (
+        ("cuda", "torch.cuda of PyTorch's build for the processor"),
+        ("npu", "torch_npu of PyTorch"),
+    ):
         names.add_argument(
             f"--torch-{name}",
             dest="torch_device",
             action="store_const",
             const=name,
-            help=f"virtual devices are the device {name} and {module} of PyTorch's build for the processor; needs a "
-            "C++ compiler once",
+            help=f"virtual devices are the device {name} and {module}; needs a C++ compiler once",
         )
     form = parser.add_mutually_exclusive_group()
     form.add_argument("-m", dest="form", action="store_const", const="-m", help="run a module")

@@ -17,6 +17,6 @@ def refuse_cuda_inside() -> None:
     if hasattr(_C, "_cuda_getDeviceCount"):
         raise RuntimeError(
             f"--torch-cuda needs torch's build for the processor, and torch {_version} has CUDA itself: install "
-            "torch 2.13 with +cpu (PyTorch's page 'Get started' has the command), or write the device peerlane into the "
-            "program, which works in this build, too (import peerlane.torch)"
+            "torch 2.13 with +cpu (PyTorch's page 'Get started' has the command), or write the device peerlane into "
+            "the program, which works in this build, too (import peerlane.torch)"
         )
