@@ -270,6 +270,19 @@ _REGISTERED = """
 """
 
 
+def test_copies_of_memory_that_the_program_registers_are_queued(tmp_path: Path) -> None:
+    every = 4096 * 7
+    assert _find(tmp_path, _REGISTERED, "lazy") == {
+        "pageable": [every, every],
+        "registered": [0, every],
+        "pinned": [False, True, False],
+        "pageable again": [every, every],
+        "codes": [0, 712, 0, 713, 1],
+        "success": True,
+        "text": "host memory already registered",
+    }
+
+
 _LAYOUTS = """
     def trained(device):
         torch.manual_seed(0)
@@ -299,19 +312,6 @@ def test_sparse_nested_and_quantized_tensors_work_on_cuda(tmp_path: Path) -> Non
         "moved": ["cpu", "cuda:0"],
         "nested": [True, 5.0],
         "quantized": [True, 4.0],
-    }
-
-
-def test_copies_of_memory_that_the_program_registers_are_queued(tmp_path: Path) -> None:
-    every = 4096 * 7
-    assert _find(tmp_path, _REGISTERED, "lazy") == {
-        "pageable": [every, every],
-        "registered": [0, every],
-        "pinned": [False, True, False],
-        "pageable again": [every, every],
-        "codes": [0, 712, 0, 713, 1],
-        "success": True,
-        "text": "host memory already registered",
     }
 
 
