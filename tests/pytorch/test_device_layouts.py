@@ -196,20 +196,20 @@ _OTHERS = """
 """
 
 
-def _differing(found: dict[str, bool]) -> list[str]:
-    return [name for name, is_same in found.items() if not is_same]
+def _differing(results: dict[str, bool]) -> list[str]:
+    return [name for name, is_same in results.items() if not is_same]
 
 
 @SCHEDULES
 def test_sparse_tensors_compute_as_on_the_processor(tmp_path: Path, schedule: str) -> None:
-    found = run_on_device(tmp_path, _ALIKE + _SPARSE, schedule=schedule)
-    assert _differing(found) == [] and len(found) == 47
+    results = run_on_device(tmp_path, _ALIKE + _SPARSE, schedule=schedule)
+    assert _differing(results) == [] and len(results) == 47
 
 
 @SCHEDULES
 def test_nested_and_quantized_tensors_compute_as_on_the_processor(tmp_path: Path, schedule: str) -> None:
-    found = run_on_device(tmp_path, _ALIKE + _OTHERS, schedule=schedule)
-    assert _differing(found) == [] and len(found) == 16
+    results = run_on_device(tmp_path, _ALIKE + _OTHERS, schedule=schedule)
+    assert _differing(results) == [] and len(results) == 16
 
 
 _TRAVELS = """
@@ -244,10 +244,10 @@ _TRAVELS = """
 
 @SCHEDULES
 def test_tensors_of_each_layout_travel(tmp_path: Path, schedule: str) -> None:
-    found = run_on_device(tmp_path, _ALIKE + _TRAVELS, schedule=schedule)
+    results = run_on_device(tmp_path, _ALIKE + _TRAVELS, schedule=schedule)
     devices = ["peerlane:0", "peerlane:1", "cpu", "peerlane:1", "cpu", "peerlane:1"]
-    assert len(found) == 6
-    for name, value in found.items():
+    assert len(results) == 6
+    for name, value in results.items():
         assert value[:2] == [devices, True] and "device='peerlane:0'" in value[2], name
 
 
@@ -264,9 +264,9 @@ _ERRORS = """
 
 
 def test_errors_name_both_devices_and_the_layout(tmp_path: Path) -> None:
-    found = run_on_device(tmp_path, _ERRORS)
-    assert "found at least two devices, peerlane:0 and peerlane:1!" in found["devices"][1]
-    assert "found at least two devices, peerlane:0 and cpu!" in found["processor"][1]
-    assert found["library"][0] == "NotImplementedError" and "layout Mkldnn" in found["library"][1]
-    assert found["kernel"][0] == "NotImplementedError"
-    assert "has no memory, as its storage has 0 bytes" in found["emptied"][1]
+    results = run_on_device(tmp_path, _ERRORS)
+    assert "found at least two devices, peerlane:0 and peerlane:1!" in results["devices"][1]
+    assert "found at least two devices, peerlane:0 and cpu!" in results["processor"][1]
+    assert results["library"][0] == "NotImplementedError" and "layout Mkldnn" in results["library"][1]
+    assert results["kernel"][0] == "NotImplementedError"
+    assert "has no memory, as its storage has 0 bytes" in results["emptied"][1]

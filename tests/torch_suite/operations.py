@@ -232,8 +232,8 @@ def _page(lines: list[dict[str, Any]], waiting: list[str], samples: int) -> str:
         text += f"| {cause.replace('|', '/')} | {len(names)} | {shown} |\n"
     text += (
         "\n## Operations that wait for their stream\n\nTheir results depend on bytes, are numbers, or have shapes "
-        "that torch cannot compute before. So do those on sparse, nested and quantized tensors, but views, copies and "
-        "numbers that no bytes decide. All others are queued, or are views.\n\n"
+        "that torch cannot compute before. So do those on sparse, nested and quantized tensors, but views, copies "
+        "and numbers that no bytes decide. All others are queued, or are views.\n\n"
         f"{', '.join(f'`{each}`' for each in waiting)}\n"
     )
     return text
