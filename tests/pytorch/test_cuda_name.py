@@ -256,9 +256,12 @@ _REGISTERED = """
         return [queued, page.sum().item()]
 
     found["pageable"] = copied()
+    pinned = [page.is_pinned()]
     codes = [runtime.cudaHostRegister(page.data_ptr(), 4096, 0) for _ in range(2)]
+    pinned.append(page.is_pinned())
     found["registered"] = copied()
     codes += [runtime.cudaHostUnregister(page.data_ptr()) for _ in range(2)]
+    found["pinned"] = [*pinned, page.is_pinned()]
     codes += [runtime.cudaHostRegister(0, 1, 0)]
     found["pageable again"] = copied()
     found["codes"] = [int(each) for each in codes]
@@ -272,10 +275,43 @@ def test_copies_of_memory_that_the_program_registers_are_queued(tmp_path: Path) 
     assert _find(tmp_path, _REGISTERED, "lazy") == {
         "pageable": [every, every],
         "registered": [0, every],
+        "pinned": [False, True, False],
         "pageable again": [every, every],
         "codes": [0, 712, 0, 713, 1],
         "success": True,
         "text": "host memory already registered",
+    }
+
+
+_LAYOUTS = """
+    def trained(device):
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(torch.nn.Embedding(20, 4, sparse=True)).to(device)
+        optimizer = torch.optim.SparseAdam(model.parameters(), lr=0.1)
+        for step in range(2):
+            optimizer.zero_grad()
+            model(torch.tensor([1, 2, 2], device=device)).pow(2).sum().backward()
+            optimizer.step()
+        return model[0].weight.detach().cpu()
+
+    rows = torch.eye(4, device="cuda:1")
+    found["trained"] = torch.equal(trained("cpu"), trained("cuda:1"))
+    found["products"] = [(each @ rows).equal(rows) for each in (rows.to_sparse(), rows.to_sparse_csr())]
+    found["moved"] = [str(rows.to_sparse().to(to).device) for to in ("cpu", "cuda:0")]
+    nested = torch.nested.nested_tensor([rows, rows[:1]])
+    found["nested"] = [nested.is_cuda, (nested @ nested.transpose(1, 2)).to_padded_tensor(0.0).sum().item()]
+    quantized = torch.quantize_per_tensor(rows, 0.5, 1, torch.qint8)
+    found["quantized"] = [quantized.is_cuda, quantized.cpu().dequantize().sum().item()]
+"""
+
+
+def test_sparse_nested_and_quantized_tensors_work_on_cuda(tmp_path: Path) -> None:
+    assert _find(tmp_path, _LAYOUTS) == {
+        "trained": True,
+        "products": [True, True],
+        "moved": ["cpu", "cuda:0"],
+        "nested": [True, 5.0],
+        "quantized": [True, 4.0],
     }
 
 

@@ -514,5 +514,5 @@ _TOGETHER = """
 
 
 def test_threads_stay_within_a_memory_fraction_together(tmp_path: Path) -> None:
-    found = run_on_device(tmp_path, _TOGETHER)
-    assert found == {"outcomes": [1, 1], "reserved": True, "again": 1}
+    results = run_on_device(tmp_path, _TOGETHER)
+    assert results == {"outcomes": [1, 1], "reserved": True, "again": 1}

@@ -1,4 +1,4 @@
-"""Collectives on tensors that wrap others: results of functional collectives are taken, other wrappers pass them on."""
+"""Collectives on tensors that wrap others: functional ones' results are taken, other wrappers pass them on."""
 
 from __future__ import annotations
 
@@ -111,7 +111,9 @@ def test_tensor_that_wraps_others_is_refused_by_its_name_without_the_device(
     programs: Programs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CXX", "")
-    results = programs.run(_CALLS + "found['error'] = caught(calls(two, 'cpu', dist.group.WORLD)['all_reduce'])")
+    results = programs.run(
+        _CALLS + "found['error'] = caught(calls(two, 'cpu', dist.group.WORLD)['all_reduce'])"
+    )
     for each in results:
         assert each["error"][0] == "DistBackendError"
         assert "a TwoTensor has no bytes of its own" in each["error"][1]

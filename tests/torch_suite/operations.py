@@ -30,7 +30,6 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--most", type=int, default=100_000, help="how many operations")
     parser.add_argument("--samples", type=int, default=1, help="of each operation and type")
-    parser.add_argument("--sparse", action="store_true", help="the samples of sparse tensors, of each layout")
     parser.add_argument("--child", action="store_true")
     options = parser.parse_args()
     if options.child:
@@ -47,7 +46,7 @@ def _collected(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     first, end = options.first, options.first + options.most
     while first < end:
         words = ["--child", "--first", str(first), "--most", str(end - first), "--types", options.types]
-        words += ["--samples", str(options.samples), *(["--sparse"] if options.sparse else []), "-"]
+        words += ["--samples", str(options.samples), "-"]
         child = subprocess.Popen(
             [sys.executable, "-m", "torch_suite.operations", *words],
             stdout=subprocess.PIPE,
@@ -86,9 +85,8 @@ def _serve(options: argparse.Namespace) -> None:
     wanted = {getattr(torch, name) for name in options.types.split(",") if name}
     for number, operation in enumerate(chosen, options.first):
         layouts = [each for each in _SPARSE if operation.supports_sparse_layout(getattr(torch, each))]
-        for dtype, layout in itertools.product(
-            sorted(operation.supported_dtypes("cpu"), key=str), layouts if options.sparse else [""]
-        ):
+        types = sorted(operation.supported_dtypes("cpu"), key=str)
+        for dtype, layout in itertools.product(types, ["", *layouts]):
             if wanted and dtype not in wanted:
                 continue
             name = f"{operation.formatted_name} {layout}".rstrip()
@@ -214,14 +212,15 @@ def _page(lines: list[dict[str, Any]], waiting: list[str], samples: int) -> str:
     types = ", ".join(sorted({_type(line) for line in lines}))
     text = (
         "# Torch's tests of operations on the device\n\n"
-        f"{compared:,} pairs of operation and type ({types}): {outcomes['']:,} have the results of the processor, "
+        f"{compared:,} pairs of operation and type, on dense tensors or on those of a sparse layout ({types}): "
+        f"{outcomes['']:,} have the results of the processor, "
         f"{outcomes['random']:,} are random, {len(failed):,} differ ({share:.1f} % are right). "
         f"{outcomes['refused']:,} more have no sample that the processor takes.\n\n"
         f"At most {samples} of torch's samples of each pair ran. Numbers may differ by 1e-4 of themselves. The seed "
         "is that of the processor. Random are operations that draw several times: only the first draw after a seed "
         "is the processor's. Memory that nobody has written (`empty`) is compared as "
-        "`torch.use_deterministic_algorithms` fills it. Sparse tensors are refused. Torch's "
-        "`linear_cross_entropy` in chunks chooses its precision by the name of the device.\n"
+        "`torch.use_deterministic_algorithms` fills it. A sparse tensor is compared by its indices and values. "
+        "Torch's `linear_cross_entropy` in chunks chooses its precision by the name of the device.\n"
     )
     causes = collections.defaultdict(list)
     for line in failed:
@@ -233,7 +232,8 @@ def _page(lines: list[dict[str, Any]], waiting: list[str], samples: int) -> str:
         text += f"| {cause.replace('|', '/')} | {len(names)} | {shown} |\n"
     text += (
         "\n## Operations that wait for their stream\n\nTheir results depend on bytes, are numbers, or have shapes "
-        "that torch cannot compute before. All others are queued, or are views.\n\n"
+        "that torch cannot compute before. So do those on sparse, nested and quantized tensors, but views, copies "
+        "and numbers that no bytes decide. All others are queued, or are views.\n\n"
         f"{', '.join(f'`{each}`' for each in waiting)}\n"
     )
     return text

@@ -101,7 +101,8 @@ def check(call: str, tensors: Sequence[torch.Tensor], devices: Sequence[str]) ->
                 continue
         elif wraps_others(tensor):
             raise refused(
-                f"peerlane:{call} : a {type(tensor).__name__} has no bytes of its own: it wraps other tensors. Pass those"
+                f"peerlane:{call} : a {type(tensor).__name__} has no bytes of its own: it wraps other tensors. "
+                "Pass those"
             )
         if tensor.device.type not in devices or tensor.layout is not torch.strided:
             raise refused(

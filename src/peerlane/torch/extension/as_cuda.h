@@ -31,6 +31,12 @@ inline at::Tensor& copy(at::Tensor& self, const at::Tensor& from, bool non_block
     return self;
 }
 
+inline at::Tensor& copy_to_quantized(at::Tensor& self, const at::Tensor& from, bool non_blocking) {
+    if (self.is_same(from)) return self;
+    copy_quantized(from, self, non_blocking);
+    return self;
+}
+
 // Of float16 with the results in float32, which torch asks of `cuda` in one operation, and the processor's kernels do not have.
 template <const char* kName>
 at::Tensor softmax(const at::Tensor& self, int64_t dim, bool to_float) {
@@ -61,5 +67,6 @@ TORCH_LIBRARY_IMPL(aten, CUDA, m) {
     m.impl("convolution", torch::CppFunction::makeFromBoxedFunction<&run_boxed>());
     m.impl("convolution_backward", torch::CppFunction::makeFromBoxedFunction<&run_boxed>());
 }
+TORCH_LIBRARY_IMPL(aten, QuantizedCUDA, m) { m.impl("copy_", &copy_to_quantized); }
 
 }  // namespace peerlane_torch

@@ -524,7 +524,7 @@ class Operation {
                 auto& type = answer.types.emplace_back();
                 if (is_left_out(made[i], shapes.made[i].sizes)) continue;
                 type = made[i].dtype();
-                if (!made[i].sizes().equals(shapes.made[i].sizes)) answer.kind = KnownTypes::Kind::other_sizes;
+                if (!is_plain(made[i]) || !made[i].sizes().equals(shapes.made[i].sizes)) answer.kind = KnownTypes::Kind::other_sizes;
             }
         } catch (const std::exception&) {   // the call itself says what is wrong
         }
@@ -545,23 +545,25 @@ class Operation {
     }
     // A kernel leaves out what nobody wants, or what its gradient will not need.
     static bool is_left_out(const at::Tensor& made, c10::IntArrayRef expected) { return !made.defined() || (made.numel() == 0 && c10::multiply_integers(expected) != 0); }
-    // Null: one is sparse, nested or quantized.
+    // It is neither sparse nor nested nor quantized: of a quantized one a meta function may make a dense one.
+    static bool is_plain(const at::Tensor& tensor) { return is_dense(tensor) && !c10::isQIntType(tensor.scalar_type()); }
+    // Null: one is not plain.
     std::shared_ptr<Shapes> shapes_of_returns() const {
         auto shapes = std::make_shared<Shapes>();
-        bool have_bytes = true;
+        bool are_plain = true;
         const size_t begin = stack_.size() - plan_.returned.size();
         for (size_t i = 0; i < plan_.returned.size(); ++i) {
             size_t count = 0;
             if (plan_.returned[i] < 0)
                 each_tensor(stack_[begin + i], [&](const at::Tensor& tensor) {
-                    have_bytes &= is_dense(tensor) && !c10::isQIntType(tensor.scalar_type());
-                    if (!have_bytes) return;
+                    are_plain &= is_plain(tensor);
+                    if (!are_plain) return;
                     shapes->made.emplace_back(tensor);
                     ++count;
                 });
             shapes->counts.push_back(count);
         }
-        return have_bytes ? shapes : nullptr;
+        return are_plain ? shapes : nullptr;
     }
     void restore(const Stack& kept) {
         stack_.resize(first_);
