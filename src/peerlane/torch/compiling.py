@@ -1,4 +1,4 @@
-"""Inductor, which has no compiler for the device: ``torch.compile`` runs graphs by operations, AOTInductor is refused."""
+"""Inductor has no compiler for the device: ``torch.compile`` runs graphs by operations, AOTInductor refuses."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ def _refuse_ahead_of_time(compiler: Any) -> None:
 
     @functools.wraps(of_torch)
     def compile_fx_aot(model_: torch.fx.GraphModule, inputs_: Any, *arguments: Any, **options: Any) -> Any:
-        if any(map(_is_on_device, [*torch.utils._pytree.tree_leaves(inputs_), *model_.state_dict().values()])):
+        tensors = [*torch.utils._pytree.tree_leaves(inputs_), *model_.state_dict().values()]
+        if any(map(_is_on_device, tensors)):
             raise RuntimeError(
                 f"AOTInductor has no compiler for the device {torch_name.name!r} of peerlane, and nothing was "
                 "written: save the exported program with torch.export.save, or move it to the processor "
