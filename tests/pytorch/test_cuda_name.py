@@ -222,6 +222,10 @@ _REFUSED = """
     refused("no kernel", lambda: torch.ops.aten._cudnn_init_dropout_state(0.5, True, 1, **options))
     refused("two", lambda: x + torch.ones(2, device="cuda:1"))
     refused("no device", lambda: torch.empty(1, device="cuda:7"))
+    import torch.distributed.rpc
+    refused("map", torch.distributed.rpc.TensorPipeRpcBackendOptions().set_device_map, "other", {0: 1})
+    layer = torch.export.export(torch.nn.Linear(2, 2).cuda(), (torch.ones(2, 2, device="cuda"),))
+    refused("ahead of time", torch._inductor.aoti_compile_and_package, layer)
 """
 
 
@@ -236,10 +240,53 @@ def test_what_virtual_devices_lack_is_refused_by_name(tmp_path: Path) -> None:
         "no kernel": "cuda:0 cannot run aten::_cudnn_init_dropout_state: the device runs kernels of the processor",
         "two": "at least two devices, cuda:0 and cuda:1",
         "no device": "cuda:7 does not exist: there are 2 devices, cuda:0 to cuda:1",
+        "map": "torch.distributed.rpc sends no tensors of cuda:0",
+        "ahead of time": "AOTInductor has no compiler for the device 'cuda' of peerlane",
     }
     assert {name: text in results.get(name, "") for name, text in named.items()} == dict.fromkeys(
         named, True
     ), results
+
+
+_WIDENED = """
+    def result(name, call, *tensors):
+        tensors = [each.clone().requires_grad_(each.is_floating_point()) for each in tensors]
+        values = call(*tensors)
+        wide = call(*[each.detach().cpu().to(WIDER[each.dtype]) for each in tensors])
+        near = torch.allclose(values.detach().cpu().to(wide.dtype), wide, rtol=1e-2, atol=1e-2)
+        if values.requires_grad and values.is_floating_point():
+            values.sum().backward()
+        kinds = [str(each.dtype) for each in (values, *[each.grad for each in tensors if each.grad is not None])]
+        found[name] = [near, kinds]
+
+    WIDER = {torch.int32: torch.float64, torch.uint8: torch.float64, torch.float32: torch.float32,
+             torch.float16: torch.float32, torch.bfloat16: torch.float32, torch.complex32: torch.complex64}
+    half = torch.randn(1, 2, 8, 8, 8, device="cuda").half()
+    for kind in (torch.int32, torch.uint8, torch.float32):
+        experts = torch.randint(0, 9, (50,), device="cuda").to(kind)
+        result(f"histogram {kind}", lambda each: torch.histc(each, bins=9, min=0, max=8), experts.detach())
+    result("pool", lambda each: torch.nn.functional.avg_pool3d(each, 2), half.bfloat16())
+    resize = {"size": (5, 7), "antialias": True}
+    for mode in ("bilinear", "bicubic"):
+        result(mode, lambda each: torch.nn.functional.interpolate(each, mode=mode, **resize), half[0])
+    result("spectrum", lambda each: torch.fft.rfft(each), half)
+    result("signal", lambda each: torch.fft.irfft(each), torch.fft.rfft(half).detach())
+    result("both", lambda each: torch.fft.fft(each), torch.fft.rfft(half).detach())
+"""
+
+
+def test_types_that_cuda_alone_has_are_computed_in_wider_ones(tmp_path: Path) -> None:
+    assert _find(tmp_path, _WIDENED) == {
+        "histogram torch.int32": [True, ["torch.int32"]],
+        "histogram torch.uint8": [True, ["torch.uint8"]],
+        "histogram torch.float32": [True, ["torch.float32"]],
+        "pool": [True, ["torch.bfloat16"] * 2],
+        "bilinear": [True, ["torch.float16"] * 2],
+        "bicubic": [True, ["torch.float16"] * 2],
+        "spectrum": [True, ["torch.complex32"]],
+        "signal": [True, ["torch.float16"]],
+        "both": [True, ["torch.complex32"]],
+    }
 
 
 _REGISTERED = """

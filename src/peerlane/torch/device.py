@@ -10,6 +10,7 @@ import torch
 from torch.utils.dlpack import DLDeviceType
 
 from peerlane.support import torch_name
+from peerlane.support.module_code import call_after
 from peerlane.torch import compiling, device_module, extension_build, shared_tensors, symmetric_operations
 
 
@@ -45,6 +46,7 @@ def register() -> None:
     shared_tensors.register()
     compiling.serve()
     symmetric_operations.register()
+    call_after("torch.distributed.rpc.options", _refuse_device_maps)
 
 
 def _register_name() -> None:
@@ -67,3 +69,21 @@ def _name_to_dlpack() -> None:
         return answer
 
     torch.Tensor.__dlpack_device__ = device_of
+
+
+def _refuse_device_maps(options: Any) -> None:
+    # With a map torch sends the tensor, and its build for the processor ends the process there.
+    of_torch = options._to_device_map
+
+    @functools.wraps(of_torch)
+    def map_of(device_map: dict[Any, Any]) -> Any:
+        devices = of_torch(device_map)
+        for each in (*devices, *devices.values()):
+            if each.type == device_module.kind():
+                raise NotImplementedError(
+                    f"torch.distributed.rpc sends no tensors of {each}, so it takes no device map with virtual "
+                    "devices: send tensor.cpu(), or tensors by torch.distributed and torch.multiprocessing"
+                )
+        return devices
+
+    options._to_device_map = map_of
