@@ -73,7 +73,9 @@ asked for them. {wrong}
 * **`check`** has an uncertain race where a variable takes the order on: a thread of decode receives the message, and
   another one reads what it sets. The log has [the message](design/checker.md#messages-of-zeromq) alone.
 * **An early look** is a mistake of ours: decode reads the blocks before the connector says that they are there.
-  `check` has to name the connector's transfer and the line that reads.
+  `check` has to name the connector's transfer and the line that reads. If each look was over before the transfer
+  began, the race is uncertain: [a variable or a message](design/checker.md#certain-findings) may then have brought
+  the transfer behind the look. So this cell changes with the load of the machine.
 
 [`peerlane.order`](guides/checking.md#what-is-seen-and-what-is-not) declares an order that the log does not have.
 
@@ -135,6 +137,9 @@ such as `vllm-nixl-pull-wheel`. `make test-connectors` runs those that `CONNECTO
 
 **`check`** has uncertain races here: UCX's threads move the bytes, and the log does not see their atomic words. It
 sees nothing in vLLM's tier, whose memory is the host's: UCX moves that without CUDA.
+
+UCX's threads poll. On two cores with 20 other programs transfers took longer than the connectors wait, and requests
+ended with "no answer".
 """
 
 #: Ends of orders that go on by what no log has: a variable, LMCache's router.
