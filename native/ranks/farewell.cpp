@@ -9,7 +9,7 @@ void Farewell::send() {
     {
         const std::scoped_lock lock(mutex_);
         if (is_sent_.exchange(true, std::memory_order_acq_rel)) return;
-        lines = std::exchange(lines_, {});
+        lines = lines_;
     }
     for (const auto& each : lines) each->let_go();
 }

@@ -25,8 +25,8 @@ class Farewell {
 
   private:
     std::mutex mutex_;
-    std::vector<std::shared_ptr<ChannelLines>> lines_;
-    std::atomic<bool> is_sent_{false};   // from then on lines_ is empty
+    std::vector<std::shared_ptr<ChannelLines>> lines_;   // none is added once it is sent
+    std::atomic<bool> is_sent_{false};
 };
 
 // An operation that follows those that peers wait for: it sends the farewell if it is dropped before it runs.

@@ -84,6 +84,32 @@ def test_group_first_barrier_makes_few_requests_of_each_rank(monkeypatch: pytest
     assert 0 < len(asked) < pairs, Counter(asked)
 
 
+def test_ranks_that_wait_for_a_late_one_make_few_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    size, asked, others_wait = 24, list[Operation](), threading.Event()
+    carry_out = MeetingLoop.carry_out
+
+    def counted(loop: MeetingLoop, connection: Any) -> None:
+        asked.append(connection.operation)
+        if asked.count(Operation.PUT) == size - 1:  # the others gather no more, and have put their messages
+            others_wait.set()
+        carry_out(loop, connection)
+
+    monkeypatch.setattr(MeetingLoop, "carry_out", counted)
+    with RendezvousServer(size) as server:
+
+        def rank(me: int) -> None:
+            assert me != size - 1 or others_wait.wait(60)
+            with (
+                Rendezvous(server.address, me, size) as client,
+                pl.Group(rendezvous=client, window=4096) as group,
+            ):
+                assert [each.rank for each in group.members] == list(range(size))
+
+        with ThreadPoolExecutor(size) as pool:
+            list(pool.map(rank, range(size)))
+    assert len(asked) < 14 * size, Counter(asked)
+
+
 _HCOMM = """
 import sys
 from concurrent.futures import ThreadPoolExecutor
