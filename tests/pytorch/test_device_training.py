@@ -217,3 +217,65 @@ def test_compiled_programs_call_collectives_of_the_group(
     monkeypatch.setenv("PEERLANE_NODE", "devices=2")
     for each in programs.run(_COMPILED, timeout=200):
         assert each == {"inside": True, "outside": True, "sums": [[9.0] * 3] * 2}
+
+
+_NORMS = """
+device = torch.device("peerlane", rank)
+torch.peerlane.set_device(device)
+
+def differences(shape, counts, dtype, affine=True, form=torch.contiguous_format):
+    torch.manual_seed(5)
+    kind = torch.nn.BatchNorm1d if len(shape) < 3 else torch.nn.BatchNorm2d
+    whole = kind(shape[0], affine=affine, eps=0.1)
+    if affine:
+        for each in whole.parameters():
+            torch.nn.init.normal_(each)
+    parted = torch.nn.SyncBatchNorm.convert_sync_batchnorm(copy.deepcopy(whole)).to(device)
+    whole.double()
+    batch, slopes = torch.randn(sum(counts), *shape).to(dtype), torch.randn(sum(counts), *shape).to(dtype)
+    part = slice(sum(counts[:rank]), sum(counts[: rank + 1]))
+    all_inputs = batch.double().requires_grad_()
+    own = batch[part].to(device)
+    own = (own.contiguous(memory_format=form) if len(shape) == 3 else own).requires_grad_()
+    expected, result = whole(all_inputs), parted(own)
+    expected.backward(slopes.double())
+    result.backward(slopes[part].to(device))
+    assert result.dtype == dtype and result.device == device
+    pairs = [(result, expected[part])]
+    if len(own):
+        assert result.stride() == own.stride() and own.grad.dtype == dtype
+        pairs.append((own.grad, all_inputs.grad[part]))
+    pairs += [(getattr(parted, name), getattr(whole, name)) for name in ("running_mean", "running_var")]
+    if affine:
+        for ours, theirs in zip(parted.parameters(), whole.parameters()):
+            total = torch.zeros_like(ours) if ours.grad is None else ours.grad.clone()
+            dist.all_reduce(total)
+            pairs.append((total, theirs.grad))
+    parted.eval(), whole.eval()
+    pairs.append((parted(batch.to(device)), whole(batch.double())))
+    return max((ours.cpu().double() - theirs).abs().max().item() for ours, theirs in pairs if ours.numel())
+
+found["single"] = max(differences((6, 4, 3), (5, 3), torch.float32), differences((6,), (5, 3), torch.float32),
+                      differences((6, 7), (2, 2), torch.float32, affine=False),
+                      differences((6, 4, 3), (3, 4), torch.float32, form=torch.channels_last))
+found["without"] = differences((6, 4, 3), (8, 0), torch.float32)
+found["half"] = max(differences((6, 4, 3), (5, 3), each) / torch.finfo(each).eps
+                    for each in (torch.float16, torch.bfloat16))
+
+mean, inverse = torch.batch_norm_stats(torch.randn(9, 6, 2, dtype=torch.float64, device=device), 0.1)
+rows = [mean.expand(3, 6), inverse.expand(3, 6), None, None, 0.1, 0.1]
+pair = torch.batch_norm_gather_stats(mean, *rows, 18)
+found["equal rows"] = max((pair[0] - mean).abs().max().item(), (pair[1] - inverse).abs().max().item())
+"""
+
+
+@pytest.mark.parametrize("schedule", ["eager", "lazy"])
+def test_synchronized_batch_norm_is_that_of_the_whole_batch(
+    programs: Programs, schedule: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PEERLANE_NODE", "devices=2")
+    monkeypatch.setenv("PEERLANE_SCHEDULE", schedule)
+    for each in programs.run("import copy\n" + _NORMS, timeout=200):
+        assert each["single"] < 1e-4 and each["without"] < 1e-4
+        assert each["half"] < 40
+        assert each["equal rows"] < 1e-12

@@ -20,17 +20,6 @@ _MOST_SECONDS = 3600.0
 
 #: Why tests do not pass.
 REASONS: dict[str, tuple[str, ...]] = {
-    "torch has no kernel of `SyncBatchNorm` for the processor": (
-        "test_DistributedDataParallel_SyncBatchNorm",
-        "test_DistributedDataParallel_SyncBatchNorm_2D_Input",
-        "test_DistributedDataParallel_SyncBatchNorm_Channels_Last",
-        "test_DistributedDataParallel_SyncBatchNorm_Diff_Input_Sizes_Running_Value",
-        "test_DistributedDataParallel_SyncBatchNorm_Diff_Input_Sizes_gradient",
-        "test_DistributedDataParallel_SyncBatchNorm_No_Affine",
-        "test_DistributedDataParallel_SyncBatchNorm_Single_Input_Per_Process",
-        "test_DistributedDataParallel_SyncBatchNorm_half",
-        "test_ddp_uneven_inputs_stop_iteration_sync_bn",
-    ),
     "the test expects profiler events that are asynchronous, with the shapes of tensors": (
         "test_all_gather_cuda",
         "test_all_gather_cuda_complex",
@@ -53,10 +42,6 @@ REASONS: dict[str, tuple[str, ...]] = {
         "test_monitored_barrier_allreduce_hang",
         "test_monitored_barrier_allreduce_hang_wait_all_ranks",
     ),
-    "the processor's softmax does not convert half to float": (
-        "test_DistributedDataParallel_with_amp_and_grad_is_view",
-    ),
-    "`torch.compile` is not there": ("test_ddp_compile_static_graph",),
     "some 10^15 operations for images of 1,000 x 1,000, which take the processor hours; with 40 x 40 it passes": (
         "test_ddp_uneven_inputs",
     ),

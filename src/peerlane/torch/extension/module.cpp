@@ -3,7 +3,7 @@
 // * runtime.h: devices, streams, waits;  called.h: the program's line, for the checker;  allocator.h: memory, on devices and pinned;
 // * guard.h: what torch asks of any device;  generators.h: random numbers;
 // * layouts.h: tensors of several parts;  aliases.h: CPU tensors on device memory;  operations.h: how an operation runs;  copies.h: what has no CPU kernel;
-// * attention.h;  recurrent_cells.h;  reducer_timer.h;  profiler_times.h;  gradient_threads.h;  symmetric.h;  relay.h;  autocast.h;  hooks.h: what torch's libraries ask of the device;  as_cuda.h: those as the device `cuda`.
+// * attention.h;  recurrent_cells.h;  synchronized_norm.h;  reducer_timer.h;  profiler_times.h;  gradient_threads.h;  symmetric.h;  relay.h;  autocast.h;  hooks.h: what torch's libraries ask of the device;  as_cuda.h: those as the device `cuda`.
 #include <unordered_set>
 
 #include <torch/library.h>
@@ -21,6 +21,7 @@
 #include "reducer_timer.h"
 #include "relay.h"
 #include "symmetric.h"
+#include "synchronized_norm.h"
 
 namespace peerlane_torch {
 
@@ -54,6 +55,13 @@ TORCH_LIBRARY_IMPL(aten, PEERLANE_KEY, m) {
     m.impl("native_dropout", &native_dropout);
     m.impl("_scaled_dot_product_efficient_attention", &attention);
     m.impl("_scaled_dot_product_efficient_attention_backward", &attention_backward);
+    m.impl("batch_norm_stats", &norm_stats);
+    m.impl("batch_norm_gather_stats", &norm_gather_stats);
+    m.impl("batch_norm_gather_stats_with_counts", &norm_gather_stats_with_counts);
+    m.impl("batch_norm_elemt", &norm_elements);
+    m.impl("batch_norm_elemt.out", &norm_elements_out);
+    m.impl("batch_norm_backward_reduce", &norm_backward_reduce);
+    m.impl("batch_norm_backward_elemt", &norm_backward_elements);
 }
 
 TORCH_LIBRARY_IMPL(aten, PEERLANE_KEY_OF(Sparse), m) { m.impl("record_stream", &record_stream); }
