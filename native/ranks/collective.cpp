@@ -9,7 +9,6 @@
 #include "copy/kernels.h"
 #include "copy/task.h"
 #include "memory/fault_guard.h"
-#include "ranks/calling_thread.h"
 #include "stream/stream.h"
 
 namespace peerlane {
@@ -40,10 +39,7 @@ Collective::Collective(Collective&& other) noexcept = default;
 
 Collective::~Collective() {
     if (!rounds_) return;   // moved from
-    if (stage_ != Stage::over) {
-        end_split();
-        rounds_->farewell->send();
-    }
+    if (stage_ != Stage::over) rounds_->farewell->send();
     Heap::get().unpin(call_.src);
     Heap::get().unpin(call_.dst);
 }
@@ -76,7 +72,6 @@ void Collective::begin_round() {
 }
 
 void Collective::give() {
-    if (number_ == 0 && in_place_.is_destination_shown()) split_ = SplitCopy::open(rounds_->slot(round_), longest_);
     if (schedule_round_ != 0) {
         const uint32_t rank = rounds_->rank;
         const Span share = first_moves(rank, rank), own = moves(rank, rank);
@@ -150,42 +145,6 @@ bool Collective::read(const Rounds::Peer& peer, char* to, uint64_t address, uint
     if (awaits_ == Awaits::loss || !touch(why, [=] { memset(to, 0, size); })) return false;
     why = {.why = Why::system_memory, .size = size, .error = error};
     return false;
-}
-
-// In the first round of a call that is in place.  The root of a split copy needs to know where the bytes go.
-bool Collective::awaits(const Rounds::Peer& peer) const {
-    if (schedule_->awaits(piece(), schedule_round_, peer.rank)) return true;
-    return call_.kind == GroupCall::Kind::broadcast && rounds_->size == 2 && in_place_.is_source_read_by_calls();
-}
-
-bool Collective::copy_pieces(const Rounds::Peer& peer, Refusal& why) {
-    const bool is_reader = call_.root != rounds_->rank;
-    while (moved_ < kChunk) {
-        const std::optional<Span> piece = split_.claim();
-        if (!piece) return true;
-        moved_ += piece->size;
-        if (is_reader) {
-            if (!read(peer, call_.dst.host + piece->first, peer.src.address + piece->first, piece->size, why)) return false;
-        } else if (peer.memory.write(peer.dst.address + piece->first, call_.src.host + piece->first, piece->size) == 0) {
-            split_.end_piece();
-        } else {
-            split_.stop();   // the reader reads it, or fails by what is wrong with its memory
-        }
-    }
-    return true;
-}
-
-bool Collective::copy_unwritten(const Rounds::Peer& peer, Refusal& why) {
-    const Span left = split_.unwritten();
-    return left.size == 0 || read(peer, call_.dst.host + left.first, peer.src.address + left.first, left.size, why);
-}
-
-// The memory of a reader that gives up can be anything else soon: the root must not write there any more.
-void Collective::end_split() noexcept {
-    constexpr uint64_t kLongest = 1'000'000'000;   // a piece takes microseconds; then its process is stopped
-    if (!split_ || call_.root == rounds_->rank || Heap::get().is_forked() || !split_.close()) return;
-    const Rounds::Peer& peer = rounds_->peers().front();
-    poll_until([&] { return !split_.is_being_written() || peer.memory.has_ended(); }, true, kLongest);
 }
 
 // After the bytes of all peers have arrived.
@@ -346,24 +305,15 @@ Stepwise::Step Collective::advance(Refusal& why) {
         case Stage::listen:   // to all, before any byte is taken
             for (; served_ < peers.size(); ++served_) {
                 Rounds::Peer& peer = peers[served_];
-                if (!awaits(peer)) continue;
+                if (!schedule_->awaits(piece(), schedule_round_, peer.rank)) continue;
                 if (!rounds_->has_announced(peer, round_, word_)) return differs(peer, why) ? Step::failed : wait_for(peer);
                 if (!in_place_.note(call_, *rounds_, peer, round_, longest_, why)) return Step::failed;
             }
             if (in_place_.serves_all(call_, *rounds_)) piece_size_ = std::max(piece_size_, kPieceInPlace);   // no slot bounds it
             count_pieces();
             served_ = 0;
-            stage_ = in_place_.is_split(call_, *rounds_) ? Stage::split : Stage::take;
-            if (stage_ == Stage::split && call_.root == rounds_->rank) {
-                split_ = SplitCopy::join(rounds_->in_slot(peers[0], round_), longest_);
-                if (!peers[0].dst) split_.stop();   // the system lets this process write nothing there
-            }
-            break;
-        case Stage::split:
-            if (!copy_pieces(peers[0], why)) return awaits_ == Awaits::loss ? wait_for_loss(peers[0]) : Step::failed;
-            if (!split_.is_claimed()) return Step::goes_on;
-            stage_ = Stage::leave;
-            break;
+            stage_ = Stage::take;
+            [[fallthrough]];
         case Stage::take:
             for (; served_ < peers.size(); ++served_) {
                 Rounds::Peer& peer = peers[served_];
@@ -379,16 +329,6 @@ Stepwise::Step Collective::advance(Refusal& why) {
         case Stage::leave:
             if (Rounds::Peer* const peer = who_gave_up()) return wait_for_loss(*peer);
             round_ = rounds_->next(false);
-            served_ = 0;
-            stage_ = Stage::settle;
-            [[fallthrough]];
-        case Stage::settle:
-            if (split_ && call_.root != rounds_->rank && in_place_.is_split(call_, *rounds_)) {
-                Rounds::Peer& root = peers[0];
-                if (!rounds_->has_announced(root, round_, word_)) return differs(root, why) ? Step::failed : wait_for(root);
-                if (!copy_unwritten(root, why)) return awaits_ == Awaits::loss ? wait_for_loss(root) : Step::failed;
-                if (who_gave_up()) return wait_for_loss(root);
-            }
             stage_ = Stage::confirm;
             [[fallthrough]];
         case Stage::confirm:

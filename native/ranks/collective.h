@@ -5,7 +5,6 @@
 #include "ranks/barrier_tree.h"
 #include "ranks/in_place.h"
 #include "ranks/rounds.h"
-#include "ranks/split_copy.h"
 #include "schedules/schedule.h"
 #include "stream/operation.h"
 
@@ -29,9 +28,8 @@ class Collective final : public Stepwise {
   private:
     static constexpr uint64_t kBriefBytes = uint64_t{32} << 10;   // a copy takes as long as handing it to another thread
     // `begin` to `take` run once for each round of each piece, but `listen` only in the first round of a call that is in place.
-    // `leave` to `await_confirmations` run once for such a call.  Of a split copy `split` runs instead of `take`, and `settle` in
-    // the reader.  A barrier by a tree has no stage but `meet`.
-    enum class Stage : uint8_t { call, meet, begin, give, listen, split, take, leave, settle, confirm, await_confirmations, over };
+    // `leave` to `await_confirmations` run once for such a call.  A barrier by a tree has no stage but `meet`.
+    enum class Stage : uint8_t { call, meet, begin, give, listen, take, leave, confirm, await_confirmations, over };
     enum class Awaits : uint8_t { peer, room, loss, barrier };   // loss: of a peer that has sent its farewell or ended
 
     CallPiece piece() const { return {call_, rounds_->rank, rounds_->size, number_ * piece_size_, piece_size_}; }
@@ -52,10 +50,6 @@ class Collective final : public Stepwise {
     void copy_by_slot(SlotPace::Copy copy, char* to, const char* from, uint64_t size);   // and note how long it takes
     void announce();
     bool take(Rounds::Peer& peer, Refusal& why);   // false: it failed, or waits for a loss
-    bool awaits(const Rounds::Peer& peer) const;
-    bool copy_pieces(const Rounds::Peer& peer, Refusal& why);   // as take()
-    bool copy_unwritten(const Rounds::Peer& peer, Refusal& why);
-    void end_split() noexcept;
     bool read(const Rounds::Peer& peer, char* to, uint64_t address, uint64_t size, Refusal& why);
     void end_bytes();
     void fold(char* to, const Span& span);
@@ -79,7 +73,6 @@ class Collective final : public Stepwise {
     uint64_t word_ = 0, longest_ = 0;           // bytes of the longest part
     const CollectiveSchedule* schedule_ = nullptr;
     InPlace in_place_;
-    SplitCopy split_;                           // of a reader also before it knows that the root takes part
     BarrierTree tree_;
     const Rounds::Peer* awaited_peer_ = nullptr;   // in a barrier by a tree
     uint64_t number_ = 0, pieces_ = 1, piece_size_ = 0;   // of the piece

@@ -7,8 +7,6 @@ namespace peerlane {
 
 namespace {
 
-constexpr uint64_t kSplitFrom = uint64_t{128} << 10;   // bytes of a broadcast
-
 // In the line of the first round of a long call.
 struct Announcement {
     uint64_t src_file, src_offset;   // where the bytes for the peer begin
@@ -25,20 +23,12 @@ static_assert(sizeof(Announcement) <= Rounds::kInLine);
 
 bool gives(const GroupCall& call, uint32_t rank) { return !call.is_from_root() || call.root == rank; }
 
-// Whether a broadcast is a split copy if its root's memory is read by calls of the system.
-bool may_be_split(const GroupCall& call, uint32_t ranks, uint64_t longest) {
-    return call.kind == GroupCall::Kind::broadcast && ranks == 2 && longest >= SlotPace::kShortest;
-}
-
 // Whether a system call that reads host memory takes less time than two copies through a slot.
 bool is_read_by_calls(const GroupCall& call, Rounds& rounds, uint64_t longest) {
-    if (call.reduces()) return false;   // it reads in short pieces
-    if (!SlotPace::serves(longest)) return false;
-    const bool is_split = may_be_split(call, rounds.size, longest);
+    if (call.reduces() || !SlotPace::serves(longest)) return false;   // a reduction reads in short pieces
+    if (call.kind == GroupCall::Kind::broadcast) return rounds.pace.avoids_slots(longest, longest > rounds.long_slot);
     const bool has_short_pieces = call.has_source_parts() && rounds.size > 4;   // in a slot, and each piece is a round
-    const uint64_t always = is_split ? kSplitFrom : uint64_t{has_short_pieces ? 512u : 4096u} << 10;
-    const bool has_many_readers = call.kind == GroupCall::Kind::broadcast && !is_split;   // those of a page hinder each other
-    return (longest >= always && !has_many_readers) || rounds.pace.avoids_slots(longest, is_split);
+    return longest >= uint64_t{has_short_pieces ? 512u : 4096u} << 10 || rounds.pace.avoids_slots(longest, false);
 }
 
 }  // namespace
@@ -59,12 +49,9 @@ void InPlace::prepare(const GroupCall& call, Rounds& rounds, uint64_t longest) {
     if (!src_.is_file() && (!is_read_by_calls(call, rounds, longest) || !std::all_of(peers.begin(), peers.end(), may_read))) src_ = {};
     if (call.kind == GroupCall::Kind::all_reduce) dst_ = MemoryAddress::of(call.dst, call.dst_size);
     if (!dst_.is_file()) dst_ = {};
-    const bool is_giver = gives(call, rounds.rank);
     const MemoryAddress& address = src_ ? src_ : dst_;
-    is_read_ = is_giver && address && std::all_of(peers.begin(), peers.end(), [&](const Rounds::Peer& each) { return each.access.reaches(address); });
-    is_announced_ = is_giver && address;
-    is_destination_shown_ = !is_giver && may_be_split(call, rounds.size, longest);
-    if (is_destination_shown_) dst_ = {.offset = reinterpret_cast<uintptr_t>(call.dst.host)};
+    is_read_ = address && std::all_of(peers.begin(), peers.end(), [&](const Rounds::Peer& each) { return each.access.reaches(address); });
+    is_announced_ = gives(call, rounds.rank) && address;
 }
 
 void InPlace::announce(const GroupCall& call, const Rounds& rounds, const Rounds::Round& round, uint64_t word, uint64_t longest) const {
@@ -91,10 +78,7 @@ bool InPlace::note(const GroupCall& call, const Rounds& rounds, Rounds::Peer& pe
                .calls = {.number = call.number, .own = takes.word(), .theirs = gives.word(), .rank = rounds.rank, .peer = peer.rank}};
         return false;
     }
-    if (gives(call, peer.rank))
-        is_announced_ |= src || dst;
-    else
-        is_destination_shown_ = static_cast<bool>(dst);
+    is_announced_ |= src || dst;
     peer.in_place = announcement.is_read;
     peer.src = peer.memory.at(src, call.has_source_parts() ? mine : of_peer);
     peer.dst = peer.memory.at(dst, mine);
@@ -108,13 +92,6 @@ void InPlace::touch_source(const GroupCall& call, const Rounds& rounds) const {
     if (src_.is_file() || !call.can_fault) return;
     if (!call.has_source_parts()) return look_at_pages(call.src.host, call.src_size);
     for (const Rounds::Peer& peer : rounds.peers()) look_at_pages(call.src.host + call.source_offset(peer.rank), call.source_part_size(peer.rank));
-}
-
-bool InPlace::is_split(const GroupCall& call, const Rounds& rounds) const {
-    if (!is_destination_shown_ || rounds.size != 2) return false;
-    if (gives(call, rounds.rank)) return is_source_read_by_calls();
-    const Rounds::Peer& root = rounds.peers().front();
-    return root.in_place && root.src.address != 0;
 }
 
 bool InPlace::serves_all(const GroupCall& call, const Rounds& rounds) const {

@@ -15,15 +15,9 @@ class InPlace {
 
     bool is_on() const { return is_on_; }
     bool is_source_read() const { return is_read_ && src_; }   // peers read this rank's source where it lies
-    bool is_source_read_by_calls() const { return is_source_read() && !src_.is_file(); }
     bool is_result_read() const { return is_read_ && dst_; }
     // Whether all bytes of the call are read where they lie.  The same in all ranks, once they have all announcements.
     bool serves_all(const GroupCall& call, const Rounds& rounds) const;
-    // Whether a reader shows where it wants the bytes, so that the root may write some of them there.
-    bool is_destination_shown() const { return is_destination_shown_; }
-    // Whether the root of a broadcast writes a part of the bytes, while the only reader reads the rest.  The same in both, once they
-    // have all announcements.
-    bool is_split(const GroupCall& call, const Rounds& rounds) const;
     bool ends_with_confirmations(const GroupCall& call) const {   // a root's reduction announces to the root alone
         return is_on_ && (is_announced_ || call.kind == GroupCall::Kind::reduce);
     }
@@ -40,7 +34,6 @@ class InPlace {
 
   private:
     bool is_on_ = false, is_read_ = false, is_announced_ = false;   // by any rank
-    bool is_destination_shown_ = false;
     MemoryAddress src_{}, dst_{};   // what this rank announces
 };
 

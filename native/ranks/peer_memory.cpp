@@ -45,29 +45,16 @@ const PeerMemory::File* PeerMemory::open(const MemoryAddress& address) {
     return &files_.front();
 }
 
-namespace {
-
-template <class Call>
-int copy_all(const Call& call, pid_t owner, const char* local, uint64_t address, uint64_t n) {
+int PeerMemory::read(char* to, uint64_t address, uint64_t n) const {
     while (n != 0) {
-        const iovec mine{const_cast<char*>(local), n}, theirs{reinterpret_cast<void*>(address), n};
-        const ssize_t done = call(owner, &mine, 1, &theirs, 1, 0);
+        const iovec local{to, n}, there{reinterpret_cast<void*>(address), n};
+        const ssize_t done = process_vm_readv(owner_, &local, 1, &there, 1, 0);
         if (done <= 0) return done == 0 ? EFAULT : errno;
-        local += done;
+        to += done;
         address += static_cast<uint64_t>(done);
         n -= static_cast<uint64_t>(done);
     }
     return 0;
-}
-
-}  // namespace
-
-int PeerMemory::read(char* to, uint64_t address, uint64_t n) const { return copy_all(process_vm_readv, owner_, to, address, n); }
-int PeerMemory::write(uint64_t address, const char* from, uint64_t n) const { return copy_all(process_vm_writev, owner_, from, address, n); }
-
-bool PeerMemory::has_ended() const {
-    char byte;
-    return read(&byte, reinterpret_cast<uintptr_t>(&byte), 1) == ESRCH;   // whatever is there
 }
 
 uint8_t PeerMemory::confirmation(const MemoryAddress& address, const Bytes& bytes) const {

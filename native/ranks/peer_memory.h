@@ -54,10 +54,8 @@ class PeerMemory {
     Bytes at(const MemoryAddress& address, uint64_t size);
     // The ReadAccess bits to confirm to the owner of `address`, where at() has returned `bytes`.
     uint8_t confirmation(const MemoryAddress& address, const Bytes& bytes) const;
-    // Copy bytes that have an address, from there or to there; 0, or an errno: ESRCH if the owner has ended.
+    // Copy bytes that have an address; 0, or an errno: ESRCH if the owner has ended.
     int read(char* to, uint64_t address, uint64_t n) const;
-    int write(uint64_t address, const char* from, uint64_t n) const;
-    bool has_ended() const;   // its owner
     void forget();
 
   private:

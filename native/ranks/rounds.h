@@ -82,7 +82,7 @@ class Rounds {
     std::optional<uint64_t> announced_word(const Peer& peer, const Round& round) const;
     // The bytes of a peer that has announced the round.
     const char* in_line(const Peer& peer, const Round& round) const;
-    char* in_slot(const Peer& peer, const Round& round) const { return peer.slots.host + round.slot; }
+    const char* in_slot(const Peer& peer, const Round& round) const { return peer.slots.host + round.slot; }
 
     // The number of the next barrier by a tree.
     uint64_t next_barrier() { return ++barriers_; }

@@ -23,22 +23,22 @@ void one_slow_copy_changes_nothing() {
 }
 
 void slow_copies_lead_away_from_slots_and_fast_ones_back() {
-    for (const bool is_split : {false, true}) {
+    for (const bool is_piped : {false, true}) {
         SlotPace pace;
         int tries = 0;
         for (int i = 0; i < 10'000; ++i) {
-            if (pace.avoids_slots(kPart, is_split)) continue;
+            if (pace.avoids_slots(kPart, is_piped)) continue;
             copy(pace, kSlow);
             ++tries;
         }
         CHECK(tries > 4 && tries < 100);
         int avoided = 0;
         for (int i = 0; i < 10'000; ++i)
-            if (pace.avoids_slots(kPart, is_split))
+            if (pace.avoids_slots(kPart, is_piped))
                 ++avoided;
             else
                 copy(pace, kFast);
-        CHECK(avoided < 5'000 && !pace.avoids_slots(kPart, is_split));
+        CHECK(avoided < 5'000 && !pace.avoids_slots(kPart, is_piped));
     }
 }
 
