@@ -77,17 +77,6 @@ _RACY = {
         """,
         1,
     ),
-    "copy of a sparse tensor": (
-        """
-        x, other = torch.eye(300, device=device).to_sparse(), torch.eye(300, device="peerlane:1").to_sparse()
-        torch.accelerator.synchronize(0)
-        torch.accelerator.synchronize(1)
-        with side:
-            x.copy_(other)  # first
-        y = x.to_dense()  # second
-        """,
-        1,
-    ),
     "numbers of a quantized tensor": (
         """
         x = torch.quantize_per_tensor(torch.ones(300, 300, device=device), 0.1, 0, torch.qint8)
