@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from helpers.torch_layouts import COPIES, LAYOUTS, PARTS
 from helpers.torch_ranks import needs_torch, under_the_name_cuda
 from peerlane.support.libraries import binding
 from peerlane.testing.procs import Completed, run_python
@@ -64,6 +65,12 @@ def test_program_on_cuda_has_the_bits_of_the_processor(
     assert got.pop("devices") == devices
     del want["devices"]
     assert got == want
+
+
+@SCHEDULES
+def test_copies_between_devices_and_the_host_keep_the_layout(tmp_path: Path, schedule: str) -> None:
+    results = _find(tmp_path, PARTS + LAYOUTS + COPIES, schedule)
+    assert [name for name, is_same in results.items() if not is_same] == [] and len(results) == 15
 
 
 _NAMES = """

@@ -77,6 +77,16 @@ _RACY = {
         """,
         1,
     ),
+    "numbers of a quantized tensor": (
+        """
+        x = torch.quantize_per_tensor(torch.ones(300, 300, device=device), 0.1, 0, torch.qint8)
+        main.synchronize()
+        numbers = torch.ones(300, 300, device=device)  # first
+        with side:
+            x.copy_(numbers)  # second
+        """,
+        1,
+    ),
     "two devices": (
         """
         x = torch.ones(100_000, device="peerlane:1")
@@ -127,6 +137,10 @@ _RIGHT = """
     size = sparse.shape, sparse._nnz()  # reads no bytes
     main.wait_stream(side)
     sparse.add_(sparse.to("peerlane:1").to(device))
+    other = sparse.to("peerlane:1").copy_(sparse)
+    sparse.copy_(other)
+    quantized = torch.quantize_per_tensor(torch.ones(300, 300, device=device), 0.1, 0, torch.qint8)
+    quantized.copy_(torch.ones(300, 300, device="peerlane:1"))
     embedding = torch.nn.Embedding(30, 4, sparse=True, device=device)
     embedding(torch.arange(3, device=device)).sum().backward()
     torch.optim.SparseAdam(embedding.parameters()).step()

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from helpers.torch_device import run_on_device
+from helpers.torch_layouts import COPIES, LAYOUTS, PARTS
 from helpers.torch_ranks import needs_torch
 
 needs_torch()
@@ -14,27 +15,11 @@ needs_torch()
 pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(300)]
 SCHEDULES = pytest.mark.parametrize("schedule", ["eager", "lazy", "seeded:7"])
 
-_ALIKE = """
-    import io, warnings
-    warnings.simplefilter("ignore")
-    nn, nested = torch.nn, torch.nested
-
-    def parts(value):
-        if isinstance(value, (tuple, list)):
-            return [part for each in value for part in parts(each)]
-        if not isinstance(value, torch.Tensor):
-            return [value]
-        if value.layout == torch.sparse_coo:
-            return [value.shape, value.is_coalesced(), *parts([value._indices(), value._values()])]
-        if value.layout in (torch.sparse_csr, torch.sparse_bsr):
-            return [value.shape, *parts([value.crow_indices(), value.col_indices(), value.values()])]
-        if value.layout in (torch.sparse_csc, torch.sparse_bsc):
-            return [value.shape, *parts([value.ccol_indices(), value.row_indices(), value.values()])]
-        if value.is_nested:
-            return [value.size(0), *parts(value.unbind())]
-        if value.is_quantized:
-            return [str(value.dtype), str(value.qscheme()), *parts(value.int_repr()), *parts(value.dequantize())]
-        return [str(value.dtype), value]
+_ALIKE = (
+    PARTS
+    + """
+    import io
+    nn = torch.nn
 
     def same(name, compute):
         torch.manual_seed(3)
@@ -50,6 +35,7 @@ _ALIKE = """
             torch.equal(a, b.cpu()) if isinstance(a, torch.Tensor) else a == b for a, b in zip(want, got)
         )
 """
+)
 
 _SPARSE = """
     def twice(rows):
@@ -188,6 +174,10 @@ _OTHERS = """
     channels = [0.1, 0.2, 0.3, 0.1, 0.2, 0.3]
     same("quantized", lambda r, c, s: [quantized(r), quantized(r).relu(), quantized(r)[1:3]])
     same("quantized by channels", lambda r, c, s: quantized(r, *channels))
+    same("quantized by scales of the host", lambda r, c, s: torch.quantize_per_channel(
+        r, torch.tensor(channels), torch.zeros(6, dtype=torch.int64), 0, torch.qint8))
+    rooms = lambda r: r.repeat(50, 40)  # more than what is run at once
+    same("quantized rooms", lambda r, c, s: [quantized(rooms(r)), quantized(rooms(r)).clone()])
     same("quantized clones", lambda r, c, s: [quantized(r).clone(), quantized(r, *channels).clone()])
     same("quantized copy", lambda r, c, s: quantized(r).copy_(quantized(r * 2)))
     same("quantized sum", lambda r, c, s: torch.ops.quantized.add(quantized(r), quantized(r), 0.2, 1))
@@ -209,7 +199,7 @@ def test_sparse_tensors_compute_as_on_the_processor(tmp_path: Path, schedule: st
 @SCHEDULES
 def test_nested_and_quantized_tensors_compute_as_on_the_processor(tmp_path: Path, schedule: str) -> None:
     results = run_on_device(tmp_path, _ALIKE + _OTHERS, schedule=schedule)
-    assert _differing(results) == [] and len(results) == 16
+    assert _differing(results) == [] and len(results) == 18
 
 
 _TRAVELS = """
@@ -219,19 +209,9 @@ _TRAVELS = """
         file.seek(0)
         return torch.load(file, **options)
 
-    made = {
-        "coordinates": torch.eye(4).to_sparse(),
-        "compressed": torch.eye(4).to_sparse_csc(),
-        "blocks": torch.eye(4).to_sparse_bsr((2, 2)),
-        "nested": nested.nested_tensor([torch.ones(2, 3), torch.ones(1, 3)]),
-        "quantized": torch.quantize_per_tensor(torch.arange(4.0), 0.5, 1, torch.qint8),
-        "channels": torch.quantize_per_channel(
-            torch.ones(2, 2), torch.tensor([0.5, 0.25]), torch.tensor([0, 1]), 0, torch.qint8),
-    }
     side = torch.Stream(device="peerlane:0")
-    alike = lambda a, b: torch.equal(a, b.cpu()) if isinstance(a, torch.Tensor) else a == b
-    equal = lambda a, b: all(map(alike, parts(a), parts(b)))
-    for name, host in made.items():
+    for name, make in made.items():
+        host = make(1)
         first = host.to("peerlane:0")
         second = first.to("peerlane:1", non_blocking=True)
         back = saved(second)
@@ -244,11 +224,17 @@ _TRAVELS = """
 
 @SCHEDULES
 def test_tensors_of_each_layout_travel(tmp_path: Path, schedule: str) -> None:
-    results = run_on_device(tmp_path, _ALIKE + _TRAVELS, schedule=schedule)
+    results = run_on_device(tmp_path, _ALIKE + LAYOUTS + _TRAVELS, schedule=schedule)
     devices = ["peerlane:0", "peerlane:1", "cpu", "peerlane:1", "cpu", "peerlane:1"]
     assert len(results) == 6
     for name, value in results.items():
         assert value[:2] == [devices, True] and "device='peerlane:0'" in value[2], name
+
+
+@SCHEDULES
+def test_copies_between_devices_and_the_host_keep_the_layout(tmp_path: Path, schedule: str) -> None:
+    results = run_on_device(tmp_path, PARTS + LAYOUTS + COPIES, schedule=schedule)
+    assert _differing(results) == [] and len(results) == 15
 
 
 _ERRORS = """
@@ -257,6 +243,8 @@ _ERRORS = """
     found["processor"] = caught(lambda: here @ torch.eye(3))
     found["library"] = caught(here.to_dense().to_mkldnn)
     found["kernel"] = caught(here.to_sparse_csr().cumsum, 0)
+    indices = torch.zeros(2, 1, dtype=torch.int64)
+    found["indices"] = caught(torch.sparse_coo_tensor, indices, torch.ones(1, device="peerlane:0"), (3, 3))
     values = here._values().untyped_storage()
     values.resize_(0)
     found["emptied"] = caught(here.to_dense)
@@ -267,6 +255,7 @@ def test_errors_name_both_devices_and_the_layout(tmp_path: Path) -> None:
     results = run_on_device(tmp_path, _ERRORS)
     assert "found at least two devices, peerlane:0 and peerlane:1!" in results["devices"][1]
     assert "found at least two devices, peerlane:0 and cpu!" in results["processor"][1]
+    assert "found at least two devices, peerlane:0 and cpu!" in results["indices"][1]
     assert results["library"][0] == "NotImplementedError" and "layout Mkldnn" in results["library"][1]
     assert results["kernel"][0] == "NotImplementedError"
     assert "has no memory, as its storage has 0 bytes" in results["emptied"][1]

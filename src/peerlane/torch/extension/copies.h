@@ -41,9 +41,14 @@ inline void copy_between(const at::Tensor& to, const at::Tensor& source) {
     to.copy_(room);
 }
 
+inline const Plan& plan_of_copies() {
+    static const Plan& plan = Plan::of(c10::Dispatcher::singleton().findSchemaOrThrow("aten::copy_", ""));
+    return plan;
+}
+
 // aten::copy_ comes here if one of the two is on a device.
 inline at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool non_blocking) {
-    static const Plan& plan = Plan::of(c10::Dispatcher::singleton().findSchemaOrThrow("aten::copy_", ""));
+    const Plan& plan = plan_of_copies();
     if (to.numel() == 0 || Probe::is_on()) return to;
     if (is_on_device(from) && is_on_device(to) && from.device() != to.device()) {
         const Called called(plan.word.c_str());
@@ -60,10 +65,24 @@ inline at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool n
     return to;
 }
 
+// The processor's copy quantizes numbers, by the scales that the target has.
+inline void quantize_into(const at::Tensor& to, const at::Tensor& from) {
+    if (!is_on_device(to)) {
+        to.copy_(from.cpu());
+        return;
+    }
+    Stack stack{to, is_on_device(from) ? from.to(to.device()) : from, false};
+    Operation(plan_of_copies(), stack).run();
+}
+
 inline at::Tensor copy_quantized(const at::Tensor& from, const at::Tensor& to, bool non_blocking) {
+    if (to.is_quantized() && !from.is_quantized()) {
+        quantize_into(to, from);
+        return to;
+    }
     TORCH_CHECK(from.is_quantized() && to.is_quantized() && from.qscheme() == to.qscheme() && from.scalar_type() == to.scalar_type(),
-                "copy_: valid are two quantized tensors of one type and one scheme, not ", from.scalar_type(), " on ", from.device(), " and ", to.scalar_type(), " on ", to.device(),
-                ". Quantize or dequantize on one of the two devices");
+                "copy_: valid are a tensor of float32 to a quantized one, and two quantized tensors of one type and one scheme, not ", from.scalar_type(), " on ", from.device(),
+                " to ", to.scalar_type(), " on ", to.device(), ". Quantize or dequantize on one of the two devices");
     copy_from(stored_numbers(from), stored_numbers(to), non_blocking);
     quantized_of(to)->set_quantizer_(quantizer_of(from, [&](const at::Tensor& each) { return each.to(to.device(), non_blocking); }));
     return to;
@@ -189,7 +208,9 @@ inline at::Tensor& set_nothing(at::Tensor& self) {
 }
 
 inline void record_stream(at::Tensor& self, c10::Stream stream) {
-    each_part(self, [&](const at::Tensor& part) { allocator().recordStream(part.storage().data_ptr(), stream); });
+    each_part(self, [&](const at::Tensor& part) {
+        if (is_on_device(part)) allocator().recordStream(part.storage().data_ptr(), stream);
+    });
 }
 
 inline at::Tensor empty(c10::SymIntArrayRef sizes, std::optional<c10::ScalarType> dtype, std::optional<c10::Layout> layout, std::optional<Device> device,

@@ -19,9 +19,10 @@ using torch::jit::Stack;
 // What a schema tells of an operation.
 struct Plan {
     explicit Plan(const c10::OperatorHandle& called)
-        : op(called), schema(called.schema()), name(c10::toString(called.operator_name())), word(word_of(called)), is_copy(name == "aten::copy_") {
+        : op(called), schema(called.schema()), name(c10::toString(called.operator_name())), word(word_of(called)), is_copy(name == "aten::copy_" || name == "aten::copy_sparse_to_sparse_") {
         const auto& arguments = schema.arguments();
         written.resize(arguments.size(), false);
+        const bool makes_quantized = word.find("quantize") != std::string::npos;
         bool takes_tensors = false, names_device = false;
         for (size_t i = 0; i < arguments.size(); ++i) {
             takes_tensors |= *arguments[i].type() == *c10::TensorType::get();
@@ -30,7 +31,7 @@ struct Plan {
             written[i] = alias && alias->isWrite();
             is_out |= written[i] && arguments[i].is_out();
             is_type.push_back(names_type(*arguments[i].real_type()));
-            is_of_host.push_back(arguments[i].name().starts_with("cpu_"));
+            is_of_host.push_back(arguments[i].name().starts_with("cpu_") || (makes_quantized && (arguments[i].name() == "scales" || arguments[i].name() == "zero_points")));
             if (arguments[i].name() == "generator") generator = static_cast<int>(i);
             if (arguments[i].name() == "training") training = static_cast<int>(i);
         }
@@ -53,7 +54,8 @@ struct Plan {
         is_structured = op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutogradNonFunctional);
         has_meta = op.hasComputedKernelForDispatchKey(c10::DispatchKey::Meta);
         has_kernel = op.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU);
-        is_structural = is_view || is_copy || (takes_tensors && names_device) || (returns_other && !returns_tensors && !is_dynamic);
+        makes_for_device = takes_tensors && names_device;
+        is_structural = is_view || is_copy || makes_for_device || (returns_other && !returns_tensors && !is_dynamic);
         can_queue.store(!is_view && !returns_other && !is_dynamic && (has_meta || (!makes_tensors && !is_out)), std::memory_order_relaxed);
     }
 
@@ -64,11 +66,12 @@ struct Plan {
     const bool is_copy;
     std::vector<bool> written;    // by argument
     std::vector<bool> is_type;    // by argument: it is the type of elements, for which a stack has a number
-    std::vector<bool> is_of_host;   // by argument: sizes of nested tensors, which the processor has on every device
+    std::vector<bool> is_of_host;   // by argument: sizes of nested tensors, which the processor has on every device, and scales, which it may have
     std::vector<int> returned;    // by result: the argument that it is; -1: it is new
     bool is_index = false;        // by masks its result depends on the bytes, by numbers not
     bool is_structured = false;   // torch has its shapes in C++
     bool is_structural = false;   // of tensors of several parts it reads no bytes, or reads them by operations on the parts: a view, a copy, a number
+    bool makes_for_device = false;   // of tensors, and of a device that it names
     bool is_out = false, is_view = false, has_meta = false, has_kernel = false;
     int generator = -1;           // the argument
     int training = -1;            // the argument
@@ -161,7 +164,7 @@ class Operation {
         if (plan_.is_view) return run_here(queue, false);
         const Called called(plan_.word.c_str());
         const Probe::Off real;
-        const bool can_queue = are_dense() && plan_.can_queue.load(std::memory_order_relaxed) && !(plan_.is_index && has_mask());
+        const bool can_queue = are_dense() && !plan_.is_copy && plan_.can_queue.load(std::memory_order_relaxed) && !(plan_.is_index && has_mask());
         if (calls->runs_at_once() && (size_ <= kAtOnce || !can_queue) && run_at_once(queue)) return;
         if (can_queue && submit(queue, plan_.has_meta)) return;
         wait(queue);
@@ -180,7 +183,8 @@ class Operation {
 
     // Which device it is, and that all tensors are there.
     void look() {
-        bool is_known = false;
+        bool is_known = false, is_of_tensor = false;
+        const bool copies_parts = asks_parts_ && plan_.is_copy;
         const auto& arguments = plan_.schema.arguments();
         for (size_t i = 0; i < arguments.size(); ++i) {
             const IValue& value = stack_[first_ + i];
@@ -188,11 +192,11 @@ class Operation {
             each_tensor(value, [&](const at::Tensor& tensor) {
                 each_part(tensor, [&](const at::Tensor& part) { size_ += static_cast<uint64_t>(part.numel()) * part.itemsize(); });
                 if (is_on_device(tensor)) {
-                    if (is_known && tensor.device().index() != device_) refuse_devices(tensor.device(), arguments[i].name());
+                    if (is_known && tensor.device().index() != device_ && !copies_parts) refuse_devices(tensor.device(), arguments[i].name());
                     device_ = tensor.device().index();
-                    is_known = true;
+                    is_known = is_of_tensor = true;
                     if (!plan_.is_view && !asks_parts_) each_part(tensor, [&](const at::Tensor& part) { check_memory(plan_.word.c_str(), part); });
-                } else if (tensor.dim() != 0 && !is_index && !plan_.is_copy && !plan_.is_view && !asks_parts_ && !plan_.is_of_host[i] && tensor.device().is_cpu()) {
+                } else if (tensor.dim() != 0 && !is_index && !plan_.is_copy && !plan_.is_view && (!asks_parts_ || plan_.makes_for_device) && !plan_.is_of_host[i] && tensor.device().is_cpu()) {
                     strangers_.emplace_back(tensor.device(), i);
                 }
             });
@@ -202,6 +206,7 @@ class Operation {
             }
         }
         if (!is_known) device_ = current_device;
+        if (asks_parts_ && !is_of_tensor) return;
         for (const auto& [device, i] : strangers_) refuse_devices(device, arguments[i].name());
     }
     [[noreturn]] void refuse_devices(Device other, const std::string& argument) const {
