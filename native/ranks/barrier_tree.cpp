@@ -34,4 +34,11 @@ Rounds::Peer* BarrierTree::advance(Rounds& rounds, uint64_t call) {
     return nullptr;
 }
 
+// A peer may announce the barrier, and then a round after it, since advance() looked.  So the round is read first: a peer that has
+// announced both is seen to have come.
+std::optional<uint64_t> BarrierTree::word_instead(const Rounds& rounds, const Rounds::Peer& peer, uint64_t call) const {
+    const std::optional<uint64_t> word = rounds.next_word(peer);
+    return has_come(peer, call) ? std::nullopt : word;
+}
+
 }  // namespace peerlane

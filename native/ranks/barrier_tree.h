@@ -3,6 +3,7 @@
 #pragma once
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "ranks/rounds.h"
@@ -25,6 +26,8 @@ class BarrierTree {
     Rounds::Peer* advance(Rounds& rounds, uint64_t call);
     bool has_come(const Rounds::Peer& peer, uint64_t call) const { return Rounds::barrier_call(peer, number_) == call; }
     uint64_t number() const { return number_; }
+    // The word with which a peer has announced the next round, if it has made that call and not this barrier.
+    std::optional<uint64_t> word_instead(const Rounds& rounds, const Rounds::Peer& peer, uint64_t call) const;
 
   private:
     static uint32_t parent(uint32_t rank) { return (rank - 1) / kFanOut; }

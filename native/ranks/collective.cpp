@@ -254,7 +254,7 @@ bool Collective::differs_in_barrier(const Rounds::Peer& peer, Refusal& why) cons
         if (own != 0) why = difference(peer, *number, own, word_);
         return own != 0;
     }
-    const std::optional<uint64_t> theirs = rounds_->next_word(peer);
+    const std::optional<uint64_t> theirs = tree_.word_instead(*rounds_, peer, call_.number);
     if (!theirs || !GroupCall::ends_alone(*theirs, peer.rank)) return false;
     why = difference(peer, call_.number, word_, *theirs);
     return true;

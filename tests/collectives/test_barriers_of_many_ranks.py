@@ -6,19 +6,21 @@ import itertools
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from os import kill
 
 import numpy as np
 import pytest
 
 import peerlane as pl
-from helpers.peers import PeerError
+from helpers.peers import Peer, PeerError
 from helpers.prepared import run_python
 from helpers.promised import overdue
 from helpers.promises import Node
-from helpers.rank_peers import ranks
+from helpers.rank_peers import ask_all, ranks
 from helpers.threads_as_ranks import Exchange, run_ranks
+from peerlane.collectives.call_order import _OrderLock
+from peerlane.diagnostics.ranks.collective_calls import Kind
 
 MOST_CHANNELS = 9  # a parent, and eight children
 LOST_SECONDS = 1.0
@@ -160,6 +162,109 @@ def test_barrier_of_many_processes_names_the_one_that_was_killed(killed: int) ->
                 texts.append(str(refused.value))
         assert time.monotonic() - began < overdue(LOST_SECONDS)
         assert any(f"rank {killed} (process {pids[killed]})" in text for text in texts), texts
+
+
+def ends_of_wait(peers: Sequence[Peer], waits: str, ends: str) -> tuple[str, float]:
+    """Return the error with which rank 2's wait for the last rank ends after that one's ``ends``, and the seconds."""
+    peers[2].send(waits)
+    time.sleep(0.3)  # it is inside by now; if not, it gets the same error
+    began = time.monotonic()
+    peers[-1].send(ends)
+    with pytest.raises(PeerError) as refused:
+        peers[2].receive()
+    peers[-1].receive()
+    return refused.value.kind, time.monotonic() - began
+
+
+@pytest.mark.any_schedule
+def test_end_of_collectives_in_one_process_ends_the_wait_of_one_that_is_no_neighbour() -> None:
+    with ranks(10) as peers:
+        ask_all(peers, "grp.barrier()")
+        kind, seconds = ends_of_wait(
+            peers,
+            "grp.recv(bytearray(8), 9)",
+            "stream = grp.device.create_stream(); grp.barrier(stream=stream); stream.abort(close=True)\n"
+            "try: stream.sync()\nexcept pl.Cancelled: pass\n"
+            "try: grp.barrier()\nexcept pl.Closed: pass",
+        )
+    assert kind == "PeerLost"
+    assert seconds < overdue(LOST_SECONDS)
+
+
+@pytest.mark.any_schedule
+@pytest.mark.parametrize("first", ["pass", "more.barrier()"])
+@pytest.mark.parametrize("size", [4, 10])
+@pytest.mark.parametrize(
+    "more",
+    [
+        "from peerlane.collectives.duplicate import Duplicate; more = Duplicate(grp, wait_timeout=60)",
+        "from peerlane.collectives.part import Part\n"
+        "more = Part(grp, range(grp.size), name='whole', number=1, wait_timeout=60, timeout=60)",
+    ],
+    ids=["duplicate", "part"],
+)
+def test_end_of_a_duplicate_or_part_ends_the_wait_for_a_message_there(
+    more: str, size: int, first: str
+) -> None:
+    with ranks(size) as peers:
+        ask_all(peers, f"{more}\n{first}")
+        kind, seconds = ends_of_wait(peers, "more.recv(bytearray(8), grp.size - 1)", "more._leave()")
+    assert kind == "PeerLost"
+    assert seconds < overdue(LOST_SECONDS)
+
+
+@pytest.mark.any_schedule
+def test_failing_rank_of_many_does_not_wait_for_a_stopped_one() -> None:
+    with ranks(10, options="wait_timeout=1.0") as peers:
+        ask_all(peers, "grp.barrier()")
+        kill(peers[5].pid, signal.SIGSTOP)
+        try:
+            began = time.monotonic()
+            peers[3].send("grp.barrier()")
+            with pytest.raises(PeerError) as refused:
+                peers[3].receive()
+            assert refused.value.kind == "WaitTimeout"
+            assert time.monotonic() - began < overdue(1.0 + 0.1)
+        finally:
+            kill(peers[5].pid, signal.SIGCONT)
+
+
+def test_lock_of_an_order_is_free_while_its_workspace_is_closed() -> None:
+    lock, closed = _OrderLock(), threading.Event()
+
+    def close() -> None:
+        with lock:
+            pass
+        closed.set()
+
+    def end() -> None:
+        with lock:
+            lock.at_release(close)
+            assert not closed.is_set()
+        lock.await_close()
+
+    thread = threading.Thread(target=end, daemon=True)
+    thread.start()
+    thread.join(10)
+    assert not thread.is_alive()
+    assert closed.is_set()
+
+
+def test_neighbours_of_a_barrier_that_connect_after_all_ranks_leave_these_connected() -> None:
+    def work(group: pl.Group) -> None:
+        group.barrier()
+        work = group._order.workspace
+        assert work is not None
+        for kind in (Kind.ALL_REDUCE, Kind.BARRIER):
+            work.connect_rounds(kind)
+            assert work.connected == sorted(work.others)
+        number = np.ones(1, np.int64)
+        with group.device.create_stream() as stream:
+            group.all_reduce(number, dtype="int64", stream=stream)
+            stream.sync()
+        assert number[0] == group.size
+
+    run_ranks(9, work)
 
 
 @pytest.mark.any_schedule

@@ -254,6 +254,24 @@ void a_barrier_by_a_tree_reports_a_call_that_differs(bool barrier_is_first) {
     CHECK(own == (barrier_is_first ? Kind::broadcast : Kind::barrier) && theirs == (barrier_is_first ? Kind::barrier : Kind::broadcast));
 }
 
+// The parent answers, and announces its next round, after its child has looked for the answer and before it looks for another call.
+void a_parent_that_answers_and_goes_on_has_made_no_other_call() {
+    constexpr uint32_t kRanks = 9;
+    constexpr uint64_t kCall = 1, kWord = 7;
+    for (const bool answers : {false, true}) {
+        const Ranks ranks(kRanks, uint64_t{64} << 10, true);
+        Rounds &parent = *ranks.rounds[0], &child = *ranks.rounds[1];
+        BarrierTree tree;
+        tree.begin(child);
+        Rounds::Peer* const awaited = tree.advance(child, kCall);
+        CHECK(awaited && awaited->rank == 0);
+        if (answers) Rounds::announce_barrier(parent.peer(1), parent.next_barrier(), kCall);
+        parent.announce(parent.peer(1), parent.next(false), kWord, nullptr, 0);
+        CHECK(tree.word_instead(child, *awaited, kCall) == (answers ? std::nullopt : std::optional(kWord)));
+        CHECK((tree.advance(child, kCall) == nullptr) == answers);
+    }
+}
+
 // Rounds that a slow rank has not read yet are not written over: the root waits.
 void a_root_does_not_run_away_from_a_slow_rank() {
     const Ranks ranks(2, uint64_t{64} << 10, true);
@@ -465,6 +483,7 @@ NATIVE_TEST(test_collectives) {
     RUN(host_memory_of_a_process_that_has_ended_is_waited_for());
     RUN(calls_that_differ_are_reported_to_who_comes_later());
     for (const bool barrier_is_first : {false, true}) RUN(a_barrier_by_a_tree_reports_a_call_that_differs(barrier_is_first));
+    RUN(a_parent_that_answers_and_goes_on_has_made_no_other_call());
     RUN(a_root_does_not_run_away_from_a_slow_rank());
     return 0;
 }

@@ -51,6 +51,38 @@ class _Claim:
         self._release()
 
 
+class _OrderLock:
+    """Guards an order of calls.  Who releases it closes the workspace of an order that has ended.
+
+    To close it takes time, in which other threads must be able to ask for the order.
+    """
+
+    def __init__(self) -> None:
+        self._lock, self._closing = threading.Lock(), threading.Lock()
+        self._close: Callable[[], None] | None = None
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *error: object) -> None:
+        close, self._close = self._close, None
+        if close is None:
+            self._lock.release()
+            return
+        with self._closing:
+            self._lock.release()
+            close()
+
+    def at_release(self, close: Callable[[], None]) -> None:
+        """Let who holds the lock make this call after it has released it."""
+        self._close = close
+
+    def await_close(self) -> None:
+        """Wait until no thread closes the workspace."""
+        with self._closing:
+            pass
+
+
 class CallOrder:
     """The workspace of a group, which the first collective makes, and the last operations that are queued on it.
 
@@ -95,7 +127,7 @@ class CallOrder:
         self._unraised: Error | None = (
             None  # another rank's thread could not make this rank's workspace: raised at its next call
         )
-        self._lock = threading.Lock()
+        self._lock = _OrderLock()
         self._running: dict[Lane | None, threading.Lock] = {}
         self._calls = 0  # on several machines
         self._serve = serve
@@ -451,7 +483,7 @@ class CallOrder:
             raise unraised.with_traceback(None)
         if self._work is not None and not self._failure and self._work.has_left:
             self._failure = "an earlier one failed, was interrupted or was cancelled"
-            self._end()
+            self._end(withdraws=True)
         if self._failure:
             raise Closed(
                 f"{call}: the collectives of this group ended with a failure ({self._failure}); make a new group",
@@ -465,9 +497,7 @@ class CallOrder:
         for own in self._own.values():
             own.abort(close=True)
         self._own.clear()
-        if self._work is not None:
-            self._work.withdraw()
-        self._end()
+        self._end(withdraws=True)
 
     def await_peers(self) -> None:
         """Wait until the peers of the channels in use have begun too, for which they need this rank's memory."""
@@ -476,13 +506,17 @@ class CallOrder:
         if work is not None:
             work.channels.await_peers()
 
-    def end(self) -> None:
-        """Close the workspace; queued operations go on."""
+    def end(self, *, withdraws: bool = False) -> None:
+        """Close the workspace; queued operations go on.
+
+        ``withdraws``: the group stays, so the peers do not see by its end that this rank makes no more calls.
+        """
         with self._lock:
             self._failure = self._failure or "the group was closed"
-            self._end()
+            self._end(withdraws=withdraws)
+        self._lock.await_close()
 
-    def _end(self) -> None:
+    def _end(self, *, withdraws: bool) -> None:
         self._set_plain(False)
         for names in self._makers:
             self._serve(names, None, None)
@@ -494,7 +528,15 @@ class CallOrder:
             own.close(wait=False)
         self._own.clear()
         if work is not None:
-            work.close()
+            self._lock.at_release(partial(_close, work, withdraws=withdraws))
+
+
+def _close(work: Workspace, *, withdraws: bool) -> None:
+    try:
+        if withdraws:
+            work.withdraw()
+    finally:
+        work.close()
 
 
 def _other_call(pid: int) -> str:

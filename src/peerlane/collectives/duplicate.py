@@ -46,4 +46,8 @@ class Duplicate(Group):
         """End its calls; idempotent.  The group stays as it is."""
         if not self._is_closed:
             self._is_closed = True
-            self._order.end()
+            self._order.end(withdraws=not self._has_left)
+
+    @property
+    def _has_left(self) -> bool:
+        return self._group._has_left

@@ -298,11 +298,16 @@ class Group(Session):
                 ends.callback(self._membership.close)
             ends.callback(self._conversation.leave)
             self._end_memory(ends)
-            ends.callback(self._order.end)
+            ends.callback(self._order.end, withdraws=not self._has_left)
             for each in (*self._duplicates, *self._parts):
                 ends.callback(each._leave)
             for channel in list(self._channels):
                 ends.callback(channel.close)
+
+    @property
+    def _has_left(self) -> bool:
+        """Whether all ranks see in the membership that this one has left."""
+        return self._is_closed
 
     def __enter__(self) -> Group:
         self._check_open("Group")

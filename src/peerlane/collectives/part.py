@@ -98,6 +98,10 @@ class Part(Group):
                 detail=Refused(reason="false_claim", rank=rank, why=str(error)),
             ) from None
 
+    @property
+    def _has_left(self) -> bool:
+        return self._group._has_left
+
     def _leave(self) -> None:
         super()._leave()
         with contextlib.suppress(ValueError):  # it has left before

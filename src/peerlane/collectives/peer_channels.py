@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from peerlane.diagnostics.log import event_log
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from peerlane.ranks.session import Session
 
 SERIES = "collectives"  # the series of a group's own channels
+
+_LEAVING_SECONDS = 0.1  # for all peers together
 
 
 class Channels(dict[int, "Channel"]):
@@ -75,9 +77,11 @@ class Channels(dict[int, "Channel"]):
         self._invitations.forget(self._begun[peer])
         return channel
 
-    def _channel_to(self, peer: int, answer: bytes | None = None) -> Channel:
-        deadline = time.monotonic() + self._invitations.patience
-        with self._making[peer]:  # a message to the peer and one from it may both be the first use
+    def _channel_to(self, peer: int, answer: bytes | None = None, seconds: float | None = None) -> Channel:
+        """Make the channel to a peer; ``seconds``: at most that long, by default for the patience of the group."""
+        deadline = time.monotonic() + (self._invitations.patience if seconds is None else seconds)
+        # A message to the peer and one from it may both be the first use.
+        with _held(self._making[peer], -1 if seconds is None else seconds):
             channel = self.get(peer)
             if channel is None:
                 try:
@@ -165,15 +169,19 @@ class Channels(dict[int, "Channel"]):
 
     def withdraw(self) -> None:
         """Tell peers that have not made their ends yet that there will be no channels."""
-        for begun in self._begun.values():
-            self._invitations.withdraw(begun)
+        self._invitations.withdraw(*self._begun.values())
 
     def open_present(self) -> None:
-        """Make the channels whose peers have offered them."""
+        """Make the channels whose peers have offered them, as far as these peers answer soon.
+
+        A peer that does not answer takes at most half of the time that is left, so that the others have some, too.
+        """
+        deadline = time.monotonic() + _LEAVING_SECONDS
+        missing = self._missing(self._peers)
         with contextlib.suppress(Error):
-            for peer, answer in self._invitations.present(self._missing(self._peers)).items():
+            for peer, answer in self._invitations.present(missing).items() if missing else ():
                 with contextlib.suppress(Error):
-                    self._channel_to(peer, answer)
+                    self._channel_to(peer, answer, max(0.0, deadline - time.monotonic()) / 2)
 
     def close(self) -> None:
         """Close all channels.  Records that were not consumed are not a mistake here."""
@@ -182,6 +190,16 @@ class Channels(dict[int, "Channel"]):
                 ends.callback(begun.end.close)
             for channel in self.values():
                 ends.callback(_close_quietly, channel)
+
+
+@contextlib.contextmanager
+def _held(lock: threading.Lock, seconds: float) -> Iterator[None]:
+    if not lock.acquire(timeout=seconds):
+        raise WaitTimeout(f"Group: another thread has made this channel for {seconds:.3g} s", call="Group")
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def _close_quietly(channel: Channel) -> None:

@@ -147,7 +147,8 @@ class Workspace:
 
     def is_connected(self, kind: Kind) -> bool:
         """Whether the rounds are connected with the ranks that this kind of call needs."""
-        return len(self.connected) >= len(self._partners(kind))  # one has all of the other
+        connected = self.connected
+        return len(connected) == len(self.others) or set(connected).issuperset(self._partners(kind))
 
     def _partners(self, kind: Kind) -> Sequence[int]:
         return self._barrier_neighbours if kind is Kind.BARRIER else self.others
@@ -168,7 +169,7 @@ class Workspace:
                     incoming, outgoing = notifies_of(channel)
                     self._rounds.connect(channel.peer, self._slots_of(channel), incoming, outgoing, _ROUNDS)
                     self._farewell_of_rounds.add(outgoing)
-            self.connected = sorted(peers)
+                    self.connected = sorted((*self.connected, channel.peer))
 
     def _slots_of(self, channel: Channel) -> Buffer:
         try:
@@ -242,14 +243,18 @@ class Workspace:
         return _BARRIER + self._barriers
 
     def withdraw(self) -> None:
-        """Tell peers that have not made their channels yet that there will be none.
+        """Tell all peers that this rank will not do what they wait for.
 
-        A barrier of many makes few channels.  A peer that has opened this rank's offer waits for it all the same, so
-        this rank opens the peer's: the end of the channel then ends that wait.
+        A rank makes a channel when it first uses it.  A peer that has opened this rank's offer waits for it all the
+        same, so this rank opens the peer's: the end of the channel then ends that wait.
         """
+        self._send_farewells()  # before those that may take long
         self.channels.withdraw()
-        if len(self._barrier_neighbours) < len(self.others):
-            self.channels.open_present()
+        self.channels.open_present()
+
+    def _send_farewells(self) -> None:
+        for farewell in list(self._farewells.values()):
+            farewell.send()
 
     def close(self) -> None:
         """Close the channels and the memory.  Records of peers that were not consumed are not a mistake here."""
@@ -264,5 +269,4 @@ class Workspace:
                 ends.callback(self._sending.close, wait=False)
             ends.callback(self.agreement.close)
             ends.callback(self.channels.close)
-            for farewell in self._farewells.values():  # what is queued keeps their lines
-                ends.callback(farewell.send)
+            ends.callback(self._send_farewells)  # what is queued keeps their lines

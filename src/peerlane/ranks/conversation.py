@@ -177,15 +177,18 @@ class Conversation:
         except (WaitTimeout, PeerLost):
             return None
 
-    def withdraw(self, begun: Begun) -> None:
-        """Take an invitation back: the next call of the peer meets the next one of this rank.
+    def withdraw(self, *begun: Begun) -> None:
+        """Take invitations back, in one request: the next call of a peer meets the next one of this rank.
 
         Instead the peer gets the version of this end's engine, if it has one.
         """
-        with contextlib.suppress(Error):
+        messages = dict[str, bytes]()
+        for each in begun:
             # The peer asks for the second message first, and deletes both when it has it.
-            self.send(f"have.{begun.key}.{begun.end.peer}", b"")
-            self.send(f"{begun.key}.{begun.end.peer}", begun.end.engine_version.encode())
+            messages[f"have.{each.key}.{each.end.peer}"] = b""
+            messages[f"{each.key}.{each.end.peer}"] = each.end.engine_version.encode()
+        with contextlib.suppress(Error):
+            self.send_all(messages)
 
     def forget(self, *begun: Begun, own: bool = False) -> None:
         """Delete the peers' messages about channels, which are read only once; ``own``: this rank's, too."""

@@ -121,9 +121,9 @@ class Invitations:
         with contextlib.suppress(Error):
             self._conversation.send(f"{self._next(series, peer)}.{peer}", b"")
 
-    def withdraw(self, begun: Begun) -> None:
-        """Withdraw an invitation: the next call of the peer then meets the next one of this rank."""
-        self._conversation.withdraw(begun)
+    def withdraw(self, *begun: Begun) -> None:
+        """Withdraw invitations: the next call of a peer then meets the next one of this rank."""
+        self._conversation.withdraw(*begun)
 
     def accept(self, call: str, begun: Begun, deadline: float, answer: bytes | None = None) -> Channel:
         """Wait until the peer has offered its end, and make the channel; ``answer``: the offer, if it has come.
