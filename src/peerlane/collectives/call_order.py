@@ -282,7 +282,7 @@ class CallOrder:
             with self._lock:
                 return self._running.setdefault(lane, threading.Lock())
         if lane is None:
-            rounds = self._rounds(call, work)
+            rounds = self._rounds(call.name, call.kind, work)
             return _Claim(rounds.claim, rounds.release)
         mails, sends = self._mails(call, work), call.sends
         return _Claim(partial(mails.claim, call.root, sends), partial(mails.release, call.root, sends))
@@ -293,10 +293,10 @@ class CallOrder:
         else:
             self.finish_message(call.name, call.sends, call.root, call.buffer)
 
-    def _rounds(self, call: Call, work: Workspace) -> Rounds:
-        if not work.is_connected(call.kind):
-            with self._ending(call.name):
-                work.connect_rounds(call.kind)
+    def _rounds(self, call: str, kind: Kind, work: Workspace) -> Rounds:
+        if not work.is_connected(kind):
+            with self._ending(call):
+                work.connect_rounds(kind)
         self._let_make(self._session.device.backend.ranks.COLLECTIVES, work.rounds, self.finish_collective)
         return work.rounds
 
