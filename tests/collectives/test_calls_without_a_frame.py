@@ -350,7 +350,7 @@ def test_all_to_all_v_does_not_touch_its_source_between_the_parts(tmp_path: Path
     run_ranks(2, work)
 
 
-@pytest.mark.parametrize("call", ["all_gather", "send", "broadcast", "broadcast into it"])
+@pytest.mark.parametrize("call", ["all_gather", "send", "broadcast"])
 @pytest.mark.parametrize("times", [0, 2])  # from then on the others read it where it lies
 def test_host_memory_that_is_gone_is_reported_to_the_rank_that_passed_it(
     tmp_path: Path, call: str, times: int
@@ -359,14 +359,14 @@ def test_host_memory_that_is_gone_is_reported_to_the_rank_that_passed_it(
     (tmp_path / "file").write_bytes(bytes(part))
 
     def work(group: pl.Group) -> pl.Error:
-        mine = np.memmap(tmp_path / "file", np.uint8, "r+") if group.rank else np.ones(part, np.uint8)
+        mine = np.memmap(tmp_path / "file", np.uint8, "r") if group.rank else np.ones(part, np.uint8)
         into = np.zeros(2 * part, np.uint8)
 
         def once() -> None:
             if call == "all_gather":
                 group.all_gather(into, mine)
-            elif call.startswith("broadcast"):
-                group.broadcast(mine, 1 if call == "broadcast" else 0)
+            elif call == "broadcast":
+                group.broadcast(mine, 1)
             elif group.rank:
                 group.send(mine, 0)
             else:

@@ -255,7 +255,7 @@ void a_barrier_by_a_tree_reports_a_call_that_differs(bool barrier_is_first) {
 }
 
 // The parent answers, and announces its next round, after its child has looked for the answer and before it looks for another call.
-void a_parent_that_answers_and_goes_on_has_made_no_other_call() {
+void a_parent_that_answers_and_goes_on_is_not_accused() {
     constexpr uint32_t kRanks = 9;
     constexpr uint64_t kCall = 1, kWord = 7;
     for (const bool answers : {false, true}) {
@@ -483,7 +483,7 @@ NATIVE_TEST(test_collectives) {
     RUN(host_memory_of_a_process_that_has_ended_is_waited_for());
     RUN(calls_that_differ_are_reported_to_who_comes_later());
     for (const bool barrier_is_first : {false, true}) RUN(a_barrier_by_a_tree_reports_a_call_that_differs(barrier_is_first));
-    RUN(a_parent_that_answers_and_goes_on_has_made_no_other_call());
+    RUN(a_parent_that_answers_and_goes_on_is_not_accused());
     RUN(a_root_does_not_run_away_from_a_slow_rank());
     return 0;
 }

@@ -180,7 +180,7 @@ class Channels(dict[int, "Channel"]):
         missing = self._missing(self._peers)
         with contextlib.suppress(Error):
             for peer, answer in self._invitations.present(missing).items() if missing else ():
-                with contextlib.suppress(Error):
+                with contextlib.suppress(Error, TimeoutError):
                     self._channel_to(peer, answer, max(0.0, deadline - time.monotonic()) / 2)
 
     def close(self) -> None:
@@ -195,7 +195,7 @@ class Channels(dict[int, "Channel"]):
 @contextlib.contextmanager
 def _held(lock: threading.Lock, seconds: float) -> Iterator[None]:
     if not lock.acquire(timeout=seconds):
-        raise WaitTimeout(f"Group: another thread has made this channel for {seconds:.3g} s", call="Group")
+        raise TimeoutError
     try:
         yield
     finally:
