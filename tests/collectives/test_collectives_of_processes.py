@@ -89,6 +89,92 @@ def test_host_bytes_around_the_size_that_is_read_in_place_arrive(size: int, boun
         assert ask_all(peers, _HOST_BYTES.replace("BOUND", str(bound))) == [True] * size
 
 
+_LONG = """
+import numpy as np
+me, n = grp.rank, grp.size
+count = each_part * n
+random = np.random.default_rng(5)
+
+def mapped():
+    return [line for line in open("/proc/self/maps") if "r--s" in line and "memfd:peerlane" in line]
+
+def data(rank, salt):
+    return (np.arange(count, dtype=np.uint32) * (rank + 3) + salt).astype(np.float32)
+
+def own(values, on_device, at=0):
+    if not on_device:
+        return values.copy()
+    made = grp.device.allocate(values.nbytes + at)
+    made[at:].copy_from(values)
+    return made[at:]
+
+def seen(buffer):
+    return buffer if isinstance(buffer, np.ndarray) else buffer.view("float32")
+
+with grp.device.create_stream() as s:
+    for turn in range(6):
+        stream = (None, s)[turn % 2]
+        all_own = [data(rank, turn) for rank in range(n)]
+        on_device = turn not in (2, 3) or bool(random.integers(2, size=n)[me])
+        part, share = count // n, slice(me * (count // n), (me + 1) * (count // n))
+        total = all_own[0].copy()
+        for each in all_own[1:]:
+            total += each
+        src, dst = own(all_own[me], on_device, 64 * turn), own(np.zeros(count, np.float32), on_device)
+        grp.all_reduce(dst, src, dtype="float32", stream=stream); s.sync()
+        assert (seen(dst) == total).all() and (seen(src) == all_own[me]).all(), turn
+        grp.all_reduce(src, dtype="float32", stream=stream); s.sync()
+        assert (seen(src) == total).all(), turn
+        mine = own(all_own[me], on_device)
+        grp.reduce(dst if me == 1 else None, mine, 1, dtype="float32", stream=stream); s.sync()
+        assert me != 1 or (seen(dst) == total).all(), turn
+        grp.broadcast(mine, turn % n, stream=stream); s.sync()
+        assert (seen(mine) == all_own[turn % n]).all(), turn
+        rest = own(np.zeros(part, np.float32), on_device)
+        grp.scatter(rest, mine if me == 0 else None, stream=stream); s.sync()
+        assert (seen(rest) == all_own[turn % n][share]).all(), turn
+        whole = own(all_own[me], on_device)
+        grp.all_gather(dst, rest, stream=stream); s.sync()
+        assert (seen(dst) == all_own[turn % n]).all(), turn
+        grp.all_gather(whole, stream=stream); s.sync()
+        parts = [each[k * part : (k + 1) * part] for k, each in enumerate(all_own)]
+        assert (seen(whole) == np.concatenate(parts)).all(), turn
+        again = own(all_own[me], on_device)
+        grp.all_to_all(dst, again, stream=stream); s.sync()
+        assert (seen(dst) == np.concatenate([each[share] for each in all_own])).all(), turn
+        grp.reduce_scatter(rest, again, dtype="float32", stream=stream); s.sync()
+        assert (seen(rest) == total[share]).all(), turn
+        grp.barrier()
+        for each in (src, dst, mine, rest, whole, again):
+            if not isinstance(each, np.ndarray):
+                each.close()
+result = mapped()
+"""
+
+
+@pytest.mark.parametrize("each_part", [1_501, 9_001, 700_001])  # elements: some calls are short, few, none
+@pytest.mark.parametrize("size", [2, 3])
+def test_long_collectives_read_device_memory_where_it_lies(size: int, each_part: int) -> None:
+    with ranks(size) as peers:
+        assert all(ask_all(peers, f"each_part = {each_part}\n{_LONG}"))
+        assert ask_all(peers, "grp.barrier(); grp.close(); result = mapped()") == [[]] * size
+
+
+def test_recv_of_dead_rank_whose_channel_was_never_used_names_it() -> None:
+    with ranks(2) as (waiting, dying):
+        dying.run("from peerlane.collectives.duplicate import Duplicate; Duplicate(grp)")  # offers channels
+        dying.kill()
+        text = waiting.run(
+            "import peerlane as pl\n"
+            "from peerlane.collectives.duplicate import Duplicate\n"
+            "try:\n"
+            "    Duplicate(grp).recv(bytearray(8), 1)\n"
+            "except pl.PeerLost as error:\n"
+            "    result = str(error)\n"
+        )
+        assert text == f"rank 1 (process {dying.pid}) has died", text
+
+
 @pytest.mark.parametrize("killed", [0, 1])
 @pytest.mark.parametrize("stream", ["None", "s"])
 def test_long_broadcast_raises_peer_lost_when_one_rank_is_killed(
@@ -116,6 +202,31 @@ while True:
         with pytest.raises(PeerError) as refused:
             peers[1 - killed].receive()
         assert refused.value.kind == "PeerLost", str(refused.value)
+        assert time.monotonic() - began < overdue(LOST_SECONDS)
+
+
+@pytest.mark.parametrize("algorithm", ["one-shot", "two-shot", "ring"])
+@pytest.mark.parametrize("stream", ["None", "s"])
+def test_all_reduce_rank_killed_raises_peer_lost_in_all_others(algorithm: str, stream: str) -> None:
+    code = f"""
+import numpy as np
+word = np.ones(100_000, np.float32)
+s = grp.device.create_stream()
+grp.barrier()
+while True:
+    grp.all_reduce(word, dtype="float32", op="max", algorithm="{algorithm}", stream={stream})
+    s.sync()
+"""
+    with ranks(4) as peers:
+        for each in peers:
+            each.send(code)
+        time.sleep(0.5)  # most likely they are inside a collective by now; if not, they get the same error
+        began = time.monotonic()
+        kill(peers[2].pid, signal.SIGKILL)
+        for each in (peers[0], peers[1], peers[3]):
+            with pytest.raises(PeerError) as refused:
+                each.receive()
+            assert refused.value.kind == "PeerLost", str(refused.value)
         assert time.monotonic() - began < overdue(LOST_SECONDS)
 
 
