@@ -150,7 +150,6 @@ def test_barrier_of_many_processes_names_the_one_that_was_killed(killed: int) ->
             if number != killed:
                 each.receive()
                 each.send("grp.barrier()")
-        time.sleep(0.3)  # most are inside by now; if not, they get the same error
         began = time.monotonic()
         kill(pids[killed], signal.SIGKILL)
         texts = []
@@ -167,7 +166,7 @@ def test_barrier_of_many_processes_names_the_one_that_was_killed(killed: int) ->
 def ends_of_wait(peers: Sequence[Peer], waits: str, ends: str) -> tuple[str, float]:
     """Return the error with which rank 2's wait for the last rank ends after that one's ``ends``, and the seconds."""
     peers[2].send(waits)
-    time.sleep(0.3)  # it is inside by now; if not, it gets the same error
+    assert not peers[2].has_answered(0.3)
     began = time.monotonic()
     peers[-1].send(ends)
     with pytest.raises(PeerError) as refused:
