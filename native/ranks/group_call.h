@@ -20,7 +20,7 @@ struct GroupCall {
     unsigned operation = 0;             // the number of a reduction
     const Reduction* reduction = nullptr;
     Range dst{}, src{};                 // pinned, each for itself
-    bool can_fault = true;              // what of them is host memory
+    bool can_fault = true;              // a read of host memory among them; an array that owns its bytes cannot
     uint64_t dst_size = 0, src_size = 0;
     uint64_t number = 0;                // of this call among the group's
     uint64_t size = 0;                  // bytes of the whole, or of one rank's part; 0 of a barrier

@@ -1,4 +1,4 @@
-"""Inductor has no compiler for the device: ``torch.compile`` runs graphs by operations, AOTInductor refuses."""
+"""Inductor has no compiler for the device: ``torch.compile`` runs graphs by operations, AOTInductor is refused."""
 
 from __future__ import annotations
 
