@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes.util
+import faulthandler
 import importlib.util
 import os
 import sys
@@ -25,6 +26,8 @@ CAMPAIGNS = [name for name in SOURCES if "scaled(" in TEXTS[name]]
 
 @cache
 def _build(tree: str) -> Path:
+    # `make test` ends a process whose test does not hear its time-out.  A tree may take longer, and has its own limit.
+    faulthandler.cancel_dump_traceback_later()
     return trees.build(tree)
 
 
