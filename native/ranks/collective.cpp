@@ -139,7 +139,7 @@ bool Collective::take(Rounds::Peer& peer, Refusal& why) {
 }
 
 bool Collective::read(const Rounds::Peer& peer, char* to, uint64_t address, uint64_t size, Refusal& why) {
-    const int error = peer.memory.read(to, address, size);
+    const int error = peer.memory.read(to, address, size, InPlace::threads_of_a_reader(call_, rounds_->size, longest_));
     if (error == 0) return true;
     awaits_ = error == ESRCH || peer.incoming[0]->is_let_go() ? Awaits::loss : Awaits::peer;
     if (awaits_ == Awaits::loss || !touch(why, [=] { memset(to, 0, size); })) return false;

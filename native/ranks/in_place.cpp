@@ -3,9 +3,14 @@
 #include <algorithm>
 #include <cstring>
 
+#include "copy/thread_team.h"
+
 namespace peerlane {
 
 namespace {
+
+constexpr uint64_t kThreadsFrom = uint64_t{8} << 20;   // bytes of a part: for fewer the wake-up of a thread takes as long as the copy
+constexpr unsigned kMostThreads = 4;                   // memory is not faster for more
 
 // In the line of the first round of a long call.
 struct Announcement {
@@ -26,9 +31,10 @@ bool gives(const GroupCall& call, uint32_t rank) { return !call.is_from_root() |
 // Whether a system call that reads host memory takes less time than two copies through a slot.
 bool is_read_by_calls(const GroupCall& call, Rounds& rounds, uint64_t longest) {
     if (call.reduces() || !SlotPace::serves(longest)) return false;   // a reduction reads in short pieces
-    if (call.kind == GroupCall::Kind::broadcast) return rounds.pace.avoids_slots(longest, longest > rounds.long_slot);
+    const unsigned threads = InPlace::threads_of_a_reader(call, rounds.size, longest);
+    if (call.kind == GroupCall::Kind::broadcast) return rounds.pace.avoids_slots(longest, longest > rounds.long_slot, threads);
     const bool has_short_pieces = call.has_source_parts() && rounds.size > 4;   // in a slot, and each piece is a round
-    return longest >= uint64_t{has_short_pieces ? 512u : 4096u} << 10 || rounds.pace.avoids_slots(longest, false);
+    return longest >= uint64_t{has_short_pieces ? 512u : 4096u} << 10 || rounds.pace.avoids_slots(longest, false, threads);
 }
 
 }  // namespace
@@ -38,6 +44,12 @@ bool InPlace::is_worthwhile(const GroupCall& call, uint32_t ranks, uint64_t long
     // From here on a copy to a slot costs more than a round of confirmations.
     if (ranks > 2) return longest >= uint64_t{call.reduces() ? 128u : 16u} << 10;
     return longest >= uint64_t{call.reduces() ? 32u : call.kind == GroupCall::Kind::broadcast ? 8u : 2u} << 10;
+}
+
+unsigned InPlace::threads_of_a_reader(const GroupCall& call, uint32_t ranks, uint64_t longest) {
+    if (longest < kThreadsFrom) return 1;
+    const unsigned readers = call.is_from_root() ? ranks - 1 : ranks;
+    return std::clamp(ThreadTeam::cores() / readers, 1u, kMostThreads);
 }
 
 void InPlace::prepare(const GroupCall& call, Rounds& rounds, uint64_t longest) {

@@ -13,6 +13,9 @@ class InPlace {
     // Whether a call of so many bytes announces at all.  All ranks must decide alike.
     static bool is_worthwhile(const GroupCall& call, uint32_t ranks, uint64_t longest);
 
+    // How many threads of a rank read one peer's memory by system calls: as many as find a core that no other reader needs.
+    static unsigned threads_of_a_reader(const GroupCall& call, uint32_t ranks, uint64_t longest);
+
     bool is_on() const { return is_on_; }
     bool is_source_read() const { return is_read_ && src_; }   // peers read this rank's source where it lies
     bool is_result_read() const { return is_read_ && dst_; }

@@ -7,9 +7,16 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 
+#include "copy/thread_team.h"
+
 namespace peerlane {
+
+namespace {
+constexpr uint64_t kPart = uint64_t{256} << 10;   // that a thread takes at a time
+}  // namespace
 
 MemoryAddress MemoryAddress::of(const Range& range, uint64_t size) {
     if (!range.extent) return {0, reinterpret_cast<uintptr_t>(range.host)};
@@ -45,7 +52,18 @@ const PeerMemory::File* PeerMemory::open(const MemoryAddress& address) {
     return &files_.front();
 }
 
-int PeerMemory::read(char* to, uint64_t address, uint64_t n) const {
+int PeerMemory::read(char* to, uint64_t address, uint64_t n, unsigned threads) const {
+    if (threads == 1) return read_alone(to, address, n);
+    std::atomic<uint64_t> next{0};
+    std::atomic<int> failed{0};
+    ThreadTeam::get().run(threads - 1, [&](bool) {
+        for (uint64_t at; failed.load(std::memory_order_relaxed) == 0 && (at = next.fetch_add(kPart, std::memory_order_relaxed)) < n;)
+            if (const int error = read_alone(to + at, address + at, std::min(kPart, n - at))) failed.store(error, std::memory_order_relaxed);
+    });
+    return failed.load(std::memory_order_relaxed);
+}
+
+int PeerMemory::read_alone(char* to, uint64_t address, uint64_t n) const {
     while (n != 0) {
         const iovec local{to, n}, there{reinterpret_cast<void*>(address), n};
         const ssize_t done = process_vm_readv(owner_, &local, 1, &there, 1, 0);

@@ -54,8 +54,8 @@ class PeerMemory {
     Bytes at(const MemoryAddress& address, uint64_t size);
     // The ReadAccess bits to confirm to the owner of `address`, where at() has returned `bytes`.
     uint8_t confirmation(const MemoryAddress& address, const Bytes& bytes) const;
-    // Copy bytes that have an address; 0, or an errno: ESRCH if the owner has ended.
-    int read(char* to, uint64_t address, uint64_t n) const;
+    // Copy bytes that have an address; 0, or an errno: ESRCH if the owner has ended.  `threads`: how many copy at most.
+    int read(char* to, uint64_t address, uint64_t n, unsigned threads = 1) const;
     void forget();
 
   private:
@@ -65,6 +65,7 @@ class PeerMemory {
         char* bytes;
     };
     const File* open(const MemoryAddress& address);
+    int read_alone(char* to, uint64_t address, uint64_t n) const;
 
     const pid_t owner_;
     std::vector<File> files_;            // the one that was used last is in front

@@ -21,12 +21,12 @@ class SlotPace {
         pace = (kWeight * pace + now) / (kWeight + 1);   // other work of the processor makes single copies slow
     }
     // Whether the next call should do without slots.  If it should, some calls in a row take them now and then, to see whether they
-    // are fast again.  `is_piped`: the copies to slots and those from them are made at the same time.
-    bool avoids_slots(uint64_t longest, bool is_piped) {
+    // are fast again.  `is_piped`: the copies to slots and those from them are made at the same time.  `threads`: that make the calls.
+    bool avoids_slots(uint64_t longest, bool is_piped, unsigned threads) {
         Size& size = of(longest);
         const auto [filling, reading] = size.paces;
         const uint64_t by_slots = is_piped ? std::max(filling, reading) : filling + reading;
-        const uint64_t by_calls = kCopyByCall + (kCall << 10) / longest;
+        const uint64_t by_calls = kCopyByCall / threads + (kCall << 10) / longest;
         return by_slots > by_calls && ++size.avoided % kPeriod < kPeriod - kTries;
     }
     static bool serves(uint64_t longest) { return longest >= kShortest; }

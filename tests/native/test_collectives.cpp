@@ -426,6 +426,12 @@ void memory_is_read_where_it_lies_and_only_there() {
     const MemoryAddress host = MemoryAddress::of({.host = area.host}, 4096);
     char copied[4096];
     CHECK(memory.at(host, 4096).address != 0 && memory.read(copied, host.offset, 4096) == 0 && memcmp(copied, area.host, 4096) == 0);
+    std::vector<char> whole(kSize);
+    for (const unsigned threads : {1u, 2u, 4u}) {
+        std::fill(whole.begin(), whole.end(), 0);
+        CHECK(memory.read(whole.data(), host.offset, kSize - 5, threads) == 0 && memcmp(whole.data(), area.host, kSize - 5) == 0 && whole[kSize - 5] == 0);
+        CHECK(memory.read(whole.data(), 4096, kSize, threads) == EFAULT && memory.read(nullptr, host.offset, kSize, threads) == EFAULT);
+    }
     CHECK(memory.read(copied, 4096, 1) == EFAULT && memory.read(nullptr, host.offset, 1) == EFAULT);
     CHECK(!nobody.at(host, 4096) && nobody.confirmation(host, nobody.at(host, 4096)) == ReadAccess::kNotMemory);
 
