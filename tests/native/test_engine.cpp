@@ -120,8 +120,8 @@ struct Host final : Handler {
         switch (header.kind) {
             case kPost: ++posted; break;
             case kAnswer:
-                ++answers;
                 sums[header.number % sums.size()] = header.sum;
+                ++answers;   // who waits for it reads the sum
                 break;
             case kEcho: {
                 ++posted;

@@ -26,7 +26,7 @@ CAMPAIGNS = [name for name in SOURCES if "scaled(" in TEXTS[name]]
 
 @cache
 def _build(tree: str) -> Path:
-    # `make test` ends a process whose test does not hear its time-out.  A tree may take longer, and has its own limit.
+    # `make test` ends a process whose test does not hear its time-out.  A tree takes longer, and has its limit.
     faulthandler.cancel_dump_traceback_later()
     return trees.build(tree)
 
