@@ -209,9 +209,7 @@ class MeetingLoop(ServingMachines):
 
     def lose_machine(self, machine: Machine, why: str) -> None:
         pids = [pid for pid in self._members if isinstance(pid, Elsewhere) and pid.machine is machine]
-        lost = [
-            (rank, pid) for pid in pids for rank, opened in self._members.pop(pid).items() if opened > 0
-        ]
+        lost = [(rank, pid) for pid in pids for rank, opened in self._members.pop(pid).items() if opened > 0]
         # Who waits is told of the first one: the lowest rank runs the relay, whose end the others share.
         for rank, pid in sorted(lost, key=lambda each: each[0]):
             self.meeting.lose(rank, f"rank {rank} (pid {pid}) is lost: {why}")
