@@ -70,7 +70,7 @@ bool is_ready(const MailsHandle& self, uint32_t peer, bool sends, const std::vec
     const auto may = [&] { return sends ? direction->may_send(before, count) : direction->may_receive(before, count); };
     if (may() || !looks_on) return may();
     const GilReleased gil;
-    return poll_until(may, mail->must_yield, patience_of(mail->must_yield));
+    return poll_until(may, mail->must_yield ? Leaves::at_once : Leaves::later, patience_of(mail->must_yield));
 }
 
 }  // namespace

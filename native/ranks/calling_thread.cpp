@@ -1,5 +1,7 @@
 #include "ranks/calling_thread.h"
 
+#include <ctime>
+
 namespace peerlane {
 
 namespace {
@@ -16,6 +18,11 @@ void relax() {
 #endif
 }
 
+void nap() {
+    const timespec time{.tv_sec = 0, .tv_nsec = 20'000};
+    nanosleep(&time, nullptr);
+}
+
 bool run_in_calling_thread(Stepwise& work, bool must_yield, uint64_t patience_ns, Stepwise::Step& step, Refusal& why, Poll poll) {
     uint64_t next_poll = 0;   // once it has lasted
     while (true) {
@@ -27,7 +34,8 @@ bool run_in_calling_thread(Stepwise& work, bool must_yield, uint64_t patience_ns
             continue;
         }
         if (step != Stepwise::Step::waits) return step == Stepwise::Step::over;
-        if (!poll_until([&] { return work.has_come(); }, must_yield, patience_ns)) return false;
+        const Leaves leaves = work.leaves_core ? Leaves::asleep : must_yield ? Leaves::at_once : Leaves::later;
+        if (!poll_until([&] { return work.has_come(); }, leaves, patience_ns)) return false;
     }
 }
 

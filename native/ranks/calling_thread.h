@@ -17,15 +17,22 @@ constexpr uint64_t patience_of(bool must_yield) {
     return must_yield ? kTimeSlices : kPatience;
 }
 
-// Polls until `has_come()`, at first without a pause, then it yields the processor; false: it has waited for `patience_ns`.
+// How a thread that polls leaves its processor to others: at the first look; after a while; or, as their work is worth it, it sleeps.
+enum class Leaves : uint8_t { at_once, later, asleep };
+
+void nap();   // some 20 us
+
+// Polls until `has_come()`; false: it has waited for `patience_ns`.
 template <class Look>
-bool poll_until(const Look& has_come, bool must_yield, uint64_t patience_ns) {
+bool poll_until(const Look& has_come, Leaves leaves, uint64_t patience_ns) {
     constexpr uint64_t kSpinAlone = 50'000;   // nanoseconds; then it yields the processor
     constexpr unsigned kLooks = 32;           // polls between two readings of the clock
-    bool yields = must_yield;
+    bool yields = leaves != Leaves::later;
     uint64_t began = 0;   // the first looks need no clock
     for (unsigned looks = 1; !has_come(); ++looks) {
-        if (yields)
+        if (leaves == Leaves::asleep)
+            nap();
+        else if (yields)
             sched_yield();
         else
             relax();

@@ -26,6 +26,7 @@ Collective::Collective(std::shared_ptr<Rounds> rounds, GroupCall&& call)
     : rounds_(std::move(rounds)), call_(std::move(call)), word_(call_.word()), longest_(call_.longest_part()),
       schedule_(&schedule_of(call_, rounds_->size)) {
     touches_host = call_.dst.is_foreign() || call_.src.is_foreign();
+    leaves_core = touches_host && call_.is_from_root() && call_.root == rounds_->rank && InPlace::threads_of_a_reader(call_, rounds_->size, longest_) > 1;
     piece_size_ = rounds_->long_slot;
     if (call_.kind == GroupCall::Kind::broadcast) piece_size_ = std::min(piece_size_, kBroadcastPiece);
     if (call_.has_source_parts()) {   // a slot has room for a piece of each rank

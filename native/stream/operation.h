@@ -83,6 +83,7 @@ struct Stepwise : Extra {
     };
     virtual std::vector<TouchedRows> watched() const { return {}; }
     virtual bool may_wait() const { return true; }   // for another process, or for the host
+    bool leaves_core = false;                  // while it waits, as threads of peers have use for it
     bool touches_host = false;                 // memory that is not the library's own, and may fault
     Notify* awaited = nullptr;                 // while it waits: the line, whose records it looks past
 };
