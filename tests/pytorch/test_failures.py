@@ -343,3 +343,18 @@ store.wait(["over 0", "over 1"])
         assert (kind, cause) == ("DistBackendError", "Deadlock"), text
         assert "recv of program.py:" in text and "all_reduce" in text, text
         assert each["seconds"] < SOON
+
+
+@pytest.mark.parametrize("compiler", ["no-such-compiler", ""])
+def test_barrier_of_each_back_end_runs_where_the_device_was_not_compiled(
+    programs: Programs, monkeypatch: pytest.MonkeyPatch, compiler: str
+) -> None:
+    monkeypatch.setenv("CXX", compiler)
+    results = programs.run(
+        """
+dist.barrier()
+dist.barrier(dist.new_group(backend="gloo"))
+found["available"] = torch.accelerator.is_available()
+"""
+    )
+    assert results == [{"available": False}] * 2

@@ -197,3 +197,25 @@ else:
         size=3,
     )
     assert results[0] == {"short": 6.0, "long": 1.0}
+
+
+@pytest.mark.parametrize("first", ["isend", "irecv"])
+def test_long_exchange_whose_sends_are_awaited_first_waits_for_no_pause(
+    programs: Programs, first: str
+) -> None:
+    results = programs.run(
+        f"first = {first!r}"
+        + """
+from datetime import timedelta
+from peerlane.torch import receives
+receives._LEAST_SECONDS = receives._MOST_SECONDS = 20.0  # until threads read for receives that nobody awaits
+source, target = torch.full((1 << 22,), rank, dtype=torch.uint8), torch.zeros(1 << 22, dtype=torch.uint8)
+calls = {"isend": lambda: dist.isend(source, 1 - rank), "irecv": lambda: dist.irecv(target, 1 - rank)}
+second = next(each for each in calls if each != first)
+works = {each: calls[each]() for each in (first, second)}
+for each in ("isend", "irecv"):
+    works[each].wait(timedelta(seconds=10))
+found["received"] = [int(target.min()), int(target.max())]
+"""
+    )
+    assert [each["received"] for each in results] == [[1, 1], [0, 0]]

@@ -14,6 +14,18 @@ from peerlane.support.module_code import call_after
 from peerlane.torch import compiling, device_module, extension_build, shared_tensors, symmetric_operations
 
 
+class _NoDevice(torch._C._acc.PrivateUse1Hooks):
+    """What torch asks of a device that has a name and was not compiled: a barrier of any back-end asks."""
+
+    def is_available(self) -> bool:
+        return False
+
+    is_built = is_available
+
+    def has_primary_context(self, index: int) -> bool:
+        return False
+
+
 def kinds() -> tuple[str, ...]:
     """Return the kinds of devices whose tensors the back-end of ``torch.distributed`` takes."""
     has_device = torch_name.name == "cuda" or torch._C._get_privateuse1_backend_name() == torch_name.name
@@ -42,6 +54,8 @@ def register() -> None:
     try:
         device_module.init()
     except extension_build.Unbuilt:
+        if torch_name.name != "cuda":
+            torch._C._acc.register_python_privateuseone_hook(_NoDevice())
         return
     shared_tensors.register()
     compiling.serve()

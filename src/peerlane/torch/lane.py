@@ -67,9 +67,9 @@ class Lane:
             self._is_busy = False
             self._changed.notify_all()
 
-    def submit(self, thread_name: str, call: Call) -> Future[Any]:
-        """Queue a call; the name of the thread shows it while the call runs."""
-        future: Future[Any] = Future()
+    def submit(self, thread_name: str, call: Call, future: Future[Any] | None = None) -> Future[Any]:
+        """Queue a call, and return what ends with it; the name of the thread shows it while the call runs."""
+        future = Future() if future is None else future
         with self._changed:
             self._calls.append((future, thread_name, call))
             if self._thread is None:

@@ -38,6 +38,23 @@ _MESSAGE, _GOODBYE = 0, 1
 _GOODBYE_SECONDS = 0.5
 
 
+class _QueuedSend(Future[None]):
+    """Ends with a send that waits for its receiver.
+
+    A thread that waits for it reads no messages.  The other rank may wait for a send, too: so other threads begin
+    to read then, not some milliseconds later.
+    """
+
+    def __init__(self, read_in_threads: Callable[[], None]) -> None:
+        super().__init__()
+        self._read_in_threads = read_in_threads
+
+    def result(self, timeout: float | None = None) -> None:
+        if not self.done():
+            self._read_in_threads()
+        return super().result(timeout)
+
+
 class Messages:
     """The messages of a process group.
 
@@ -95,7 +112,7 @@ class Messages:
             failed: Future[int | None] = Future()
             failed.set_exception(error)
             return failed
-        return lane.submit(f"send of {call_site()}", call)
+        return lane.submit(f"send of {call_site()}", call, _QueuedSend(self._start_all))
 
     def receive(self, tensor: torch.Tensor, peers: Sequence[int], tag: int) -> Receive:
         """Ask for the next message with a tag from one of several ranks; the result is its rank."""
@@ -131,6 +148,12 @@ class Messages:
             self._reading |= starting
         for peer in starting:
             self._read_in_thread(peer, receive)
+
+    def _start_all(self) -> None:
+        with self._lock:
+            waiting = [each for each in self._receives if not each.is_started]
+        for each in waiting:
+            self._start(each)
 
     def _read_in_thread(self, peer: int, receive: Receive) -> None:
         self._in[peer].submit(f"recv of {receive.line}", functools.partial(self._read, peer))

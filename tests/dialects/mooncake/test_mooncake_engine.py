@@ -8,6 +8,7 @@ import gc
 import logging
 import mmap
 import os
+import resource
 import socket
 import struct
 import threading
@@ -365,6 +366,18 @@ def test_mooncake_managed_buffer_is_registered_and_ends_once(pair: Pair) -> None
         pair.other.read_bytes_from_buffer(1 << 44, 4)
 
 
+def test_mooncake_managed_buffer_of_0_bytes_is_one(pair: Pair) -> None:
+    at = pair.other.allocate_managed_buffer(0)
+    assert at
+    assert pair.other.free_managed_buffer(at, 0) == 0
+
+
+def test_mooncake_managed_buffer_that_was_unregistered_is_freed(pair: Pair) -> None:
+    at = pair.other.allocate_managed_buffer(100)
+    assert pair.other.unregister_memory(at) == 0
+    assert [pair.other.free_managed_buffer(at, 100) for _ in range(2)] == [0, -1]
+
+
 def test_mooncake_first_buffer_and_probe(pair: Pair) -> None:
     assert pair.one.get_first_buffer_address(pair.there) == min(pair.far.address, address_of(pair.target))
     assert pair.one.get_first_buffer_address(f"127.0.0.1:{engine().get_rpc_port()}") == 0
@@ -447,6 +460,19 @@ def test_mooncake_opcode_and_notify_have_their_classes(pair: Pair) -> None:
         TransferNotify("name")
     assert TransferEngine.TransferOpcode is TransferOpcode  # type: ignore[attr-defined]
     assert (int(Read), int(Write), str(Read)) == (0, 1, "TransferOpcode.Read")
+    assert Read != 0, "the vendor's is no number"
+
+
+def test_mooncake_notify_keeps_texts_alone(pair: Pair) -> None:
+    notify = TransferNotify("name", "msg")
+    notify.msg = b"bytes"  # type: ignore[assignment]
+    assert (notify.name, notify.msg) == ("name", "bytes")
+    with pytest.raises(TypeError, match="TransferNotify: name is a str, not int"):
+        notify.name = 5  # type: ignore[assignment]
+    with pytest.raises(AttributeError):
+        notify.message = "text"  # type: ignore[attr-defined]
+    assert pair.one.transfer_sync(pair.there, 0, 0, 0, Write, notify) == 0
+    assert [(each.name, each.msg) for each in pair.other.get_notifies()] == [("name", "bytes")]
 
 
 def test_mooncake_keywords_are_read_as_positions_are(pair: Pair) -> None:
@@ -501,6 +527,41 @@ def test_mooncake_engine_serves_a_new_client_when_all_connections_are_idle(
         assert idle[0].recv(1) == b"", "the connection that waited longest was not ended"
         first.close()
         second.close()
+
+
+@pytest.mark.any_schedule
+def test_mooncake_engine_without_descriptors_ends_idle_connections_and_serves_again(pair: Pair) -> None:
+    address = "127.0.0.1", int(pair.there.rpartition(":")[2])
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.ExitStack() as stack:
+        idle = [stack.enter_context(socket.socket()) for _ in range(4)]
+        for each in idle:
+            each.settimeout(SECONDS)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (idle[-1].fileno() + 1, hard))
+        try:
+            for each in idle:
+                each.connect(address)
+            assert idle[0].recv(1) == b"", "the connection that waited longest was not ended"
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert pair.one.send_probe(pair.there) == 0
+
+
+class _Unstarted(threading.Thread):
+    """A thread that the system refuses."""
+
+    def start(self) -> None:
+        raise RuntimeError("can't start new thread")
+
+
+@pytest.mark.any_schedule
+def test_mooncake_engine_without_threads_serves_again(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    address = "127.0.0.1", int(pair.there.rpartition(":")[2])
+    with monkeypatch.context() as scarce:
+        scarce.setattr(_service.threading, "Thread", _Unstarted)
+        with socket.create_connection(address, SECONDS) as refused:
+            assert refused.recv(1) == b"", "the connection was not ended"
+    assert pair.one.send_probe(pair.there) == 0
 
 
 @pytest.mark.any_schedule

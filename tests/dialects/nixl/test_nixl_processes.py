@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import random
+import resource
 import socket
 import struct
 import threading
@@ -20,6 +21,7 @@ import peerlane as pl
 from helpers.nixl_calls import OTHER, address_of, finish, heard, rows
 from helpers.peers import Peer
 from helpers.promises import Node
+from peerlane.dialects._shared import frames
 from peerlane.dialects._shared.boards import SLOTS
 from peerlane.dialects.nixl import _bindings, _status
 from peerlane.dialects.nixl._api import nixl_agent
@@ -359,6 +361,28 @@ def test_nixl_metadata_by_sockets_is_loaded_fetched_and_forgotten(shared: Shared
     assert not client.check_remote_metadata("another name")
     with pytest.raises(RuntimeError, match=f"to port {port}"):
         nixl_agent("second", _config(port))
+
+
+def test_connection_is_accepted_when_the_system_has_a_descriptor_again() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    refusals = []
+
+    def raise_limit() -> None:
+        refusals.append(None)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+    with socket.create_server(("127.0.0.1", 0)) as listener, socket.socket() as client:
+        client.connect(listener.getsockname())
+        resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+        try:
+            connection = frames.accept(listener, raise_limit)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        assert connection is not None and len(refusals) == 1
+        with connection:
+            assert connection.getpeername() == client.getsockname()
+        listener.shutdown(socket.SHUT_RDWR)
+        assert frames.accept(listener, raise_limit) is None, "it is closed"
 
 
 def test_nixl_agent_whose_port_is_taken_is_refused_and_leaves_nothing(node: Node) -> None:

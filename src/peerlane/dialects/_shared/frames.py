@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 import struct
 import time
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 #: Bytes to send: what ``bytes.join`` takes.
@@ -12,6 +14,22 @@ Content: TypeAlias = Any
 
 _FRAME = struct.Struct("<8s4sI")  # magic, verb, bytes of the body
 MOST = 64 << 20  #: bytes of a body
+_PAUSE = 0.05  # seconds: nothing tells that the system has a descriptor again
+
+
+def accept(listener: socket.socket, make_room: Callable[[], object] = lambda: None) -> socket.socket | None:
+    """Wait for a connection, and return it; None when the listener is closed.
+
+    ``make_room``: called each time that the system refuses one, as without a descriptor for it.
+    """
+    while True:
+        try:
+            return listener.accept()[0]
+        except OSError as error:
+            if error.errno in (errno.EBADF, errno.EINVAL):
+                return None
+        make_room()
+        time.sleep(_PAUSE)
 
 
 def send(connection: socket.socket, magic: bytes, verb: str, *body: bytes | memoryview) -> None:

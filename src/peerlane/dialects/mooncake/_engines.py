@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import threading
@@ -11,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from peerlane import Buffer, Host, devices
 from peerlane.diagnostics import call_site, live_objects
 from peerlane.diagnostics.live_objects import LiveObject
+from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects._shared.moves import MemoryMoves, Streams
 from peerlane.dialects.mooncake._batches import Batch
 from peerlane.dialects.mooncake._failures import FAILED, INVALID_ARGUMENT, refused
@@ -183,7 +185,7 @@ class InnerTransferEngine:
         """Return the address of new registered memory."""
         buffer = Host().allocate(_rounded(size))
         try:
-            self.segment.add([(buffer.address, size)])
+            self.segment.add([(buffer.address, max(size, 1))])
         except BaseException:
             buffer.close()
             raise
@@ -202,7 +204,8 @@ class InnerTransferEngine:
                 "pass the address that allocate_managed_buffer returned, and the length it was asked for",
             )
         del self.managed[address]
-        self.segment.remove([address])
+        with contextlib.suppress(Refusal):  # the program has unregistered it
+            self.segment.remove([address])
         buffer.close()
 
 

@@ -122,18 +122,19 @@ class Service:
 
     def _accept(self) -> None:
         with event_log.quiet():
-            while True:
-                try:
-                    connection, _ = self._socket.accept()
-                except OSError:
-                    return
+            while (connection := frames.accept(self._socket, self._end_idle)) is not None:
                 if len(self._connections) >= _MOST_CONNECTIONS and not self._end_idle():
                     connection.close()
                     continue
                 self._connections[connection] = time.monotonic()
-                threading.Thread(
+                thread = threading.Thread(
                     target=self._serve, args=(connection,), name="peerlane mooncake", daemon=True
-                ).start()
+                )
+                try:
+                    thread.start()
+                except RuntimeError:  # the system has no thread
+                    del self._connections[connection]
+                    connection.close()
 
     def _end_idle(self) -> bool:
         """End the connection that waits longest for a request: its client makes a new one.  False: there is none."""

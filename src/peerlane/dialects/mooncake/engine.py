@@ -34,17 +34,30 @@ _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
 
-class TransferOpcode(enum.IntEnum):
-    """What a transfer does."""
+class TransferOpcode(enum.Enum):
+    """What a transfer does; ``int()`` gives its number, which it does not equal."""
 
     Read = 0
     Write = 1
 
-    def __str__(self) -> str:
-        return f"{type(self).__name__}.{self.name}"
+    def __index__(self) -> int:
+        return self.value
+
+    def __int__(self) -> int:
+        return self.value
 
 
 Read, Write = TransferOpcode.Read, TransferOpcode.Write
+
+
+def _text_of_notify(name: str) -> property:
+    def value(notify: TransferNotify) -> str:
+        return notify._texts[name]
+
+    def assign(notify: TransferNotify, text: str) -> None:
+        notify._texts[name] = _read.text("TransferNotify", name, text)
+
+    return property(value, assign)
 
 
 class TransferNotify:
@@ -55,11 +68,14 @@ class TransferNotify:
     name, msg : str
     """
 
+    __slots__ = ("_texts",)
+    name, msg = _text_of_notify("name"), _text_of_notify("msg")
+
     def __init__(self, name: str | None = None, msg: str | None = None) -> None:
         if name is None and msg is None:
             name = msg = ""
-        self.name = _read.text("TransferNotify", "name", name)
-        self.msg = _read.text("TransferNotify", "msg", msg)
+        self._texts: dict[str, str] = {}
+        self.name, self.msg = name, msg
 
 
 #: By the annotation of a parameter, what reads its arguments.

@@ -66,11 +66,7 @@ class Listener:
         self._asked.put((address, port, verb, body))
 
     def _hear(self) -> None:
-        while True:
-            try:
-                connection, _ = self._socket.accept()
-            except OSError:
-                return
+        while (connection := frames.accept(self._socket)) is not None:
             with connection, contextlib.suppress(OSError, Failure, ValueError):
                 self._answer(connection, *frames.receive(connection, _MAGIC, _SECONDS))
 
