@@ -279,6 +279,17 @@ _WIDENED = """
     result("spectrum", lambda each: torch.fft.rfft(each), half)
     result("signal", lambda each: torch.fft.irfft(each), torch.fft.rfft(half).detach())
     result("both", lambda each: torch.fft.fft(each), torch.fft.rfft(half).detach())
+    scores, classes = torch.randn(4, 5, device="cuda"), torch.tensor([1, 4, 0, 2], device="cuda")
+    several = torch.tensor([[1, 3, -1, 0, 0]] * 4, device="cuda")
+    for kind in (torch.float16, torch.bfloat16, torch.float32):
+        one = lambda each: torch.nn.functional.multi_margin_loss(each, classes.to(each.device))
+        result(f"margin {kind}", one, scores.to(kind))
+        many = lambda each: torch.nn.functional.multilabel_margin_loss(each, several.to(each.device))
+        result(f"margins {kind}", many, scores.to(kind))
+    leaky = torch.full((64,), -1.0, device="cuda").half().requires_grad_()
+    slopes = torch.nn.functional.rrelu(leaky, 0.25, 0.5, training=True)
+    slopes.sum().backward()
+    found["slopes"] = [torch.equal(-slopes, leaky.grad), slopes.unique().numel() > 1]
 """
 
 
@@ -293,6 +304,12 @@ def test_types_that_cuda_alone_has_are_computed_in_wider_ones(tmp_path: Path) ->
         "spectrum": [True, ["torch.complex32"]],
         "signal": [True, ["torch.float16"]],
         "both": [True, ["torch.complex32"]],
+        **{
+            f"{name} {kind}": [True, [kind] * 2]
+            for name in ("margin", "margins")
+            for kind in ("torch.float16", "torch.bfloat16", "torch.float32")
+        },
+        "slopes": [True, True],
     }
 
 
