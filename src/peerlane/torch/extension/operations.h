@@ -6,6 +6,8 @@
 // * After a wait for the stream, where the shapes depend on the bytes, and where a tensor is sparse, nested or quantized.
 #pragma once
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/native/ConvUtils.h>
+#include <c10/core/MemoryFormat.h>
 
 #include "aliases.h"
 #include "generators.h"
@@ -492,12 +494,27 @@ class Operation {
         auto shapes = shapes_of_returns();
         restore(kept);
         if (!shapes) return nullptr;
+        if (plan_.name == "aten::convolution") order_dimensions(shapes->made[0], &stack_[first_]);
         for (size_t i = 0; plan_.is_out && i < kept.size(); ++i) {
             if (!plan_.written[i] || !kept[i].isTensor() || !kept[i].toTensor().defined()) continue;
             const at::Tensor &before = kept[i].toTensor(), &after = arguments[i].toTensor();
             if (!before.sizes().equals(after.sizes()) || !before.strides().equals(after.strides())) shapes->resized.emplace_back(i, Shape(after));
         }
         return shapes;
+    }
+    // The meta function of a convolution knows no device, and its result is contiguous; the kernel's has the order of what it takes.
+    static void order_dimensions(Shape& made, const IValue* arguments) {
+        if ((made.sizes.size() != 4 && made.sizes.size() != 5) || !std::all_of(arguments + 3, arguments + 6, [](const IValue& each) { return each.isIntList(); }) || !arguments[7].isIntList()) return;
+        Aliases hosts(Aliases::Kind::cpu);
+        const at::Tensor input = hosts.of(arguments[0].toTensor()), weight = hosts.of(arguments[1].toTensor());
+        const bool has_bias = arguments[2].isTensor() && arguments[2].toTensor().defined();
+        const auto stride = arguments[3].toDimVector(), padding = arguments[4].toDimVector(), dilation = arguments[5].toDimVector(), output_padding = arguments[7].toDimVector();
+        const at::native::ConvBackend backend = at::native::select_conv_backend(
+            input, weight, has_bias ? std::optional<at::Tensor>(hosts.of(arguments[2].toTensor())) : std::nullopt, c10::fromIntArrayRefSlow(stride), c10::fromIntArrayRefSlow(padding),
+            c10::fromIntArrayRefSlow(dilation), arguments[6].toBool(), c10::fromIntArrayRefSlow(output_padding), arguments[8].toInt(), std::nullopt);
+        const c10::MemoryFormat format = at::native::_determine_backend_memory_format(input, weight, backend);
+        if (format == c10::MemoryFormat::ChannelsLast) made.strides = c10::get_channels_last_strides_2d(made.sizes);
+        if (format == c10::MemoryFormat::ChannelsLast3d) made.strides = c10::get_channels_last_strides_3d(made.sizes);
     }
     // Meta functions in Python err about types and sizes, and none refuses all types that its kernel refuses.  So the kernel itself is asked, once for each
     // combination of types and of what is no size.  False: its results are not known before.
