@@ -20,7 +20,7 @@ bool needs_evidence(const Event& event) {
     case Kind::callback:
         return true;
     case Kind::access:
-        return event.head.op == static_cast<uint8_t>(OpKind::descriptor);
+        return event.head.op == static_cast<uint8_t>(OpKind::descriptor) || (event.head.flags & log::kLate) != 0;
     default:
         return false;
     }
@@ -397,7 +397,7 @@ bool Analysis::advance(Stream& stream, uint64_t over, bool give_up, int depth) {
         Item first = std::move(item);
         stream.queue.pop_front();
         Event event = first.event;
-        if (event.head.kind == Kind::access && !first.pieces.empty()) {   // a launch reads its list, and moves what that says
+        if (event.head.kind == Kind::access && !first.pieces.empty()) {   // it reads a list, and touches what that says
             if (!first.rows.empty() || !first.piece_rows.empty()) {
                 first.rows.resize(first.spans.size());
                 first.piece_rows.resize(first.pieces.size());

@@ -127,6 +127,7 @@ constexpr uint64_t kAnyDescriptor = 3;   // what was received by such a one, but
 constexpr uint8_t kLoose = 1;        // nonblocking: in no order with others of its channel until a fence
 constexpr uint8_t kShared = 2;
 constexpr uint8_t kEnd = 4;
+constexpr uint8_t kLate = 2;         // access of a stream: `pieces` follows, with bytes that are known when it runs
 constexpr uint8_t kDoubtful = 4;     // access, host_access: perhaps what it reads decides whether a loop ends
 constexpr uint8_t kUnknown = 8;      // host_access: the interval, and whether it was read or written, is not known
 constexpr uint8_t kRows = 16;        // the spans are followed by one Rows for each span

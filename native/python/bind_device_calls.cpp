@@ -75,16 +75,23 @@ class FunctionWork final : public Stepwise {
         }
         return rows;
     }
-    void add_spans(log::Spans& spans) const override {
-        for (size_t i = 0; i < work_->count; ++i) {
-            const WorkBytes& each = work_->bytes[i];
+    void add_spans(log::Spans& spans) const override { add(spans, work_->bytes, work_->count); }
+    bool has_late_spans() const override { return work_->look != nullptr; }
+    void add_late_spans(log::Spans& spans) const override {
+        const LateBytes late = work_->look(work_);
+        add(spans, late.bytes, late.count);
+    }
+
+  private:
+    static void add(log::Spans& spans, const WorkBytes* bytes, size_t count) {
+        for (size_t i = 0; i < count; ++i) {
+            const WorkBytes& each = bytes[i];
             const auto* const host = static_cast<const char*>(each.host);
             if (each.height == 1) add_span(spans, host, each.width, each.is_written);
             else add_rows(spans, host, each.pitch, each.width, each.height, each.is_written);
         }
     }
 
-  private:
     Work* const work_;
 };
 

@@ -272,6 +272,9 @@ Logged log_access(const Stream& stream, const Op& op, uint64_t sequence) noexcep
             case OpKind::far:
                 static_cast<FarOperation*>(op.extra)->describe(event, spans);
                 break;
+            case OpKind::stepwise:
+                if (static_cast<const Stepwise*>(op.extra)->has_late_spans()) event.flags |= log::kLate;
+                break;
             default:
                 break;
         }
@@ -332,6 +335,7 @@ void log_pieces(const Stream& stream, uint64_t sequence, const Op& op, const std
         log::Spans spans;
         if (pieces) add_spans(spans, *pieces);
         if (op.kind == OpKind::wait_value) add_span(spans, op.dst, op.size, false);
+        if (op.kind == OpKind::stepwise) static_cast<const Stepwise*>(op.extra)->add_late_spans(spans);
         log::Event event = event_of(log::Kind::pieces, stream, sequence, op);
         event.spans = &spans;
         event.site = 0;

@@ -75,6 +75,9 @@ struct Stepwise : Extra {
     virtual Touched written() const { return {}; }   // pinned
     virtual Touched read() const { return {}; }
     virtual void add_spans(log::Spans& spans) const;   // for the event log: those two
+    // Bytes that are known only when it begins; it has one step.
+    virtual bool has_late_spans() const { return false; }
+    virtual void add_late_spans(log::Spans&) const {}
     // Bytes that the program may not touch before it knows that the operation is over, if they are the host's.
     struct TouchedRows {
         const char* host;

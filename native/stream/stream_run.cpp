@@ -497,6 +497,7 @@ void Scheduler::start_stepwise(Lock& lock, Stream& stream, Op& op, const Leave& 
         lock.unlock();
         Refusal why{};
         if (work.touches_host) rearm_fault_handlers();
+        if (op.logged == Logged::submitted && work.has_late_spans()) [[unlikely]] log_pieces(stream, stream.head(), op, nullptr);
         const Stepwise::Step step = [&] {
             const MovesBytes not_the_program;
             return work.advance(why);

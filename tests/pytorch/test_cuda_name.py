@@ -279,6 +279,17 @@ _WIDENED = """
     result("spectrum", lambda each: torch.fft.rfft(each), half)
     result("signal", lambda each: torch.fft.irfft(each), torch.fft.rfft(half).detach())
     result("both", lambda each: torch.fft.fft(each), torch.fft.rfft(half).detach())
+    scores, classes = torch.randn(4, 5, device="cuda"), torch.tensor([1, 4, 0, 2], device="cuda")
+    several = torch.tensor([[1, 3, -1, 0, 0]] * 4, device="cuda")
+    for kind in (torch.float16, torch.bfloat16, torch.float32):
+        one = lambda each: torch.nn.functional.multi_margin_loss(each, classes.to(each.device))
+        result(f"margin {kind}", one, scores.to(kind))
+        many = lambda each: torch.nn.functional.multilabel_margin_loss(each, several.to(each.device))
+        result(f"margins {kind}", many, scores.to(kind))
+    leaky = torch.full((64,), -1.0, device="cuda").half().requires_grad_()
+    slopes = torch.nn.functional.rrelu(leaky, 0.25, 0.5, training=True)
+    slopes.sum().backward()
+    found["slopes"] = [torch.equal(-slopes, leaky.grad), slopes.unique().numel() > 1]
 """
 
 
@@ -293,7 +304,43 @@ def test_types_that_cuda_alone_has_are_computed_in_wider_ones(tmp_path: Path) ->
         "spectrum": [True, ["torch.complex32"]],
         "signal": [True, ["torch.float16"]],
         "both": [True, ["torch.complex32"]],
+        **{
+            f"{name} {kind}": [True, [kind] * 2]
+            for name in ("margin", "margins")
+            for kind in ("torch.float16", "torch.bfloat16", "torch.float32")
+        },
+        "slopes": [True, True],
     }
+
+
+_CONVOLUTIONS = """
+    last, call = torch.channels_last, torch.nn.functional
+    images, weight = torch.randn(2, 8, 9, 9).to(memory_format=last), torch.randn(4, 8, 3, 3)
+    volume = torch.randn(1, 8, 5, 5, 5).to(memory_format=torch.channels_last_3d)
+
+    def strides(device):
+        def made(function, *tensors, **settings):
+            return function(*[each.to(device) for each in tensors], **settings).stride()
+
+        contiguous, ones = images.contiguous(), torch.ones(4)
+        pairs = [(images, weight), (contiguous, weight), (contiguous, weight.to(memory_format=last))]
+        kinds = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
+        found = [made(call.conv2d, *pair) for pair in pairs]
+        found += [made(call.conv2d, *[each.to(kind) for each in (images, weight, ones)]) for kind in kinds]
+        found.append(made(call.conv2d, images, weight[:, :1].repeat(2, 1, 1, 1), groups=8, stride=2, padding=1))
+        found.append(made(call.conv_transpose2d, images, weight.transpose(0, 1), output_padding=1, stride=2))
+        found.append(made(call.conv3d, volume, torch.randn(2, 8, 2, 2, 2)))
+        found.append(made(call.conv1d, images[0, :, 0], weight[:, :, 0]))
+        return found
+
+    on_host = strides("cpu")   # before the first use of a device
+    found["equal"] = strides("cuda") == on_host
+"""
+
+
+@pytest.mark.parametrize("schedule", ["eager", "lazy"])
+def test_convolutions_have_the_strides_of_the_processor_also_behind_it(tmp_path: Path, schedule: str) -> None:
+    assert _find(tmp_path, _CONVOLUTIONS, schedule) == {"equal": True}
 
 
 _REGISTERED = """

@@ -179,6 +179,36 @@ def test_strided_tensors_are_exact(tmp_path: Path) -> None:
     assert checked(tmp_path, _ROWS).returncode == 3
 
 
+_MANY_ROWS = """
+    other = torch.Stream(device=device)
+    halves = torch.zeros(100, 50, 20, 8, device=device)
+    cells = torch.zeros(90, 90, 6, 6, device=device)[1:-1, ::3]
+    for a, b in (
+        (halves[..., :4], halves[..., 4:]),
+        (halves[..., :4].permute(2, 0, 3, 1), halves[..., 4:]),
+        (cells[:, :, ::2, ::2], cells[:, :, 1::2, 1::2]),
+        (cells[:, :, ::2, 1::2], cells[:, :, ::2, ::2]),
+    ):
+        with side:
+            side.wait_stream(main)
+            a.fill_(1)
+        with other:
+            other.wait_stream(main)
+            b.fill_(2)
+        main.wait_stream(side)
+        main.wait_stream(other)
+    cells[:, 1].sum()
+    torch.accelerator.synchronize()
+"""
+
+
+def test_tensors_of_many_rows_are_exact(tmp_path: Path) -> None:
+    done = checked(tmp_path, _MANY_ROWS)
+    assert done.returncode == 0, done.stdout
+    overlapping = _MANY_ROWS.replace("cells[:, :, 1::2, 1::2]", "cells[-1:, :, 2::2, 2::2]")
+    assert checked(tmp_path, overlapping).returncode == 3
+
+
 _RANKS = """\
 import sys
 import torch

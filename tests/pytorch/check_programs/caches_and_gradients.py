@@ -48,6 +48,36 @@ def pages_of_a_cache_put_and_selected(racy: bool) -> None:
 
 
 @program
+def pages_sent_while_others_are_written(racy: bool) -> None:
+    sends, compute = side(), current()
+    cache = torch.zeros(32, 16, 64, device=FIRST)
+    sent = torch.tensor([3, 9, 17], device=FIRST)
+    written, row = (torch.tensor([each], device=FIRST) for each in (9 if racy else 8, 5))
+    sends.wait_stream(compute)
+    with sends:
+        selected = cache.index_select(0, sent)  # first
+    cache.index_put_((written, row), torch.randn(1, 64, device=FIRST))  # second
+    compute.wait_stream(sends)
+    selected.record_stream(compute)
+    selected.sum()
+
+
+@program
+def tokens_stored_beside_those_that_are_read(racy: bool) -> None:
+    stores, compute = side(), current()
+    cache = torch.zeros(2, 64, 8, 16, device=FIRST)
+    slots = torch.arange(20, 40, 2, device=FIRST)
+    stores.wait_stream(compute)
+    with stores:
+        cache.index_copy_(1, slots, torch.randn(2, 10, 8, 16, device=FIRST))  # first
+    cache[:, 21:40:2].sum()
+    read = torch.tensor([5, -26 if racy else -25], device=FIRST)
+    cache[:, read].sum()  # second
+    compute.wait_stream(stores)
+    cache.sum()
+
+
+@program
 def table_of_pages_changed_while_it_is_read(racy: bool) -> None:
     updates, compute = side(), current()
     cache, table = torch.randn(32, 64, device=FIRST), torch.zeros(8, dtype=torch.long, device=FIRST)

@@ -50,24 +50,34 @@ at::Tensor softmax_backward(const at::Tensor& gradient, const at::Tensor& output
 inline constexpr char kSoftmax[] = "aten::_softmax", kLogSoftmax[] = "aten::_log_softmax", kSoftmaxBackward[] = "aten::_softmax_backward_data",
                       kLogSoftmaxBackward[] = "aten::_log_softmax_backward_data";
 
-// Operations on types that CUDA's kernels have and the processor's do not: computed in a wider type, with results of the type that was asked for.
+// Operations on types that CUDA's kernels have and the processor's do not: computed in a wider type, with results of the type that was asked for.  The type
+// is that of the first tensor; tensors of other types, as indices of classes, are passed on as they are.
 inline void run_widened(const c10::OperatorHandle& op, Stack* stack) {
     c10::ScalarType narrow = c10::ScalarType::Undefined, wide = narrow;
-    const size_t first = stack->size() - op.schema().arguments().size();
+    const auto& arguments = op.schema().arguments();
+    const size_t first = stack->size() - arguments.size();
+    std::vector<std::pair<at::Tensor, at::Tensor>> written;   // what the program passed, and the wide one
     for (size_t i = first; i < stack->size(); ++i) {
         c10::IValue& value = (*stack)[i];
         if (!value.isTensor() || !value.toTensor().defined()) continue;
-        const c10::ScalarType type = value.toTensor().scalar_type();
-        const c10::ScalarType wider = c10::isIntegralType(type, false) ? c10::kDouble
-            : type == c10::kHalf || type == c10::kBFloat16             ? c10::kFloat
-            : type == c10::kComplexHalf                                ? c10::kComplexFloat
+        const at::Tensor passed = value.toTensor();
+        const c10::ScalarType type = passed.scalar_type();
+        if (narrow == c10::ScalarType::Undefined) {
+            narrow = type;
+            wide = c10::isIntegralType(type, false)                    ? c10::kDouble
+                : type == c10::kHalf || type == c10::kBFloat16         ? c10::kFloat
+                : type == c10::kComplexHalf                            ? c10::kComplexFloat
                                                                        : type;
-        if (wider == type || (wide != c10::ScalarType::Undefined && type != narrow)) continue;
-        narrow = type, wide = wider;
-        value = value.toTensor().to(wider);
+            if (wide == narrow) break;
+        }
+        if (type != narrow) continue;
+        value = passed.to(wide);
+        const c10::AliasInfo* const alias = arguments[i - first].alias_info();
+        if (alias && alias->isWrite()) written.emplace_back(passed, value.toTensor());
     }
     run_boxed(op, stack);
-    if (wide == c10::ScalarType::Undefined) return;
+    if (wide == narrow) return;
+    for (const auto& [passed, widened] : written) passed.copy_(widened);
     for (size_t i = stack->size() - op.schema().returns().size(); i < stack->size(); ++i) {
         const at::Tensor result = (*stack)[i].toTensor();
         const bool is_other_kind = result.is_complex() != c10::isComplexType(narrow);   // of a transform between real and complex numbers
@@ -89,7 +99,8 @@ TORCH_LIBRARY_IMPL(aten, CUDA, m) {
     for (const char* const each : {"_use_cudnn_ctc_loss", "_use_cudnn_ctc_loss.Tensor", "_use_miopen_ctc_loss", "_use_miopen_ctc_loss.Tensor"})
         m.impl(each, torch::CppFunction::makeFromBoxedFunction<&take_no_library>());
     for (const char* const each : {"histc", "avg_pool3d", "avg_pool3d_backward", "_upsample_bilinear2d_aa", "_upsample_bilinear2d_aa_backward", "_upsample_bicubic2d_aa",
-                                   "_upsample_bicubic2d_aa_backward", "_fft_r2c", "_fft_c2r", "_fft_c2c"})
+                                   "_upsample_bicubic2d_aa_backward", "_fft_r2c", "_fft_c2r", "_fft_c2c", "rrelu_with_noise", "multi_margin_loss", "multi_margin_loss_backward",
+                                   "multilabel_margin_loss_forward", "multilabel_margin_loss_backward"})
         m.impl(each, torch::CppFunction::makeFromBoxedFunction<&run_widened>());
     m.impl("copy_", &copy);
     m.impl("convolution", torch::CppFunction::makeFromBoxedFunction<&run_boxed>());

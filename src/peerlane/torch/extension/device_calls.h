@@ -17,6 +17,11 @@ struct WorkBytes {
     bool is_written;
 };
 
+struct LateBytes {
+    const WorkBytes* bytes;
+    size_t count;
+};
+
 // An operation of a stream that is a function.  Whoever submits it fills it in; the stream ends it once.
 struct Work {
     const char* name = "";                   // of the operation, for texts
@@ -26,6 +31,7 @@ struct Work {
     uint64_t size = 0;                       // about how many bytes it moves
     const WorkBytes* bytes = nullptr;        // what the checker sees of it
     size_t count = 0;
+    LateBytes (*look)(Work*) noexcept = nullptr;   // just before `run`: what else the checker sees of it, which other bytes decide
     const char* error_type = "";             // of a failure: the name of an exception of Python, and its text
     const char* error = "";
 };
@@ -47,7 +53,7 @@ struct Position {
 };
 
 struct DeviceCalls {
-    static constexpr uint64_t kVersion = 2;
+    static constexpr uint64_t kVersion = 3;
 
     uint64_t version;
     // With the GIL: the native stream of a `_core.Stream`, which is held for good; null: it is none.

@@ -6,6 +6,8 @@
 // * After a wait for the stream, where the shapes depend on the bytes, and where a tensor is sparse, nested or quantized.
 #pragma once
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/native/ConvUtils.h>
+#include <c10/core/MemoryFormat.h>
 
 #include "aliases.h"
 #include "generators.h"
@@ -34,6 +36,16 @@ struct Plan {
             is_of_host.push_back(arguments[i].name().starts_with("cpu_") || (makes_quantized && (arguments[i].name() == "scales" || arguments[i].name() == "zero_points")));
             if (arguments[i].name() == "generator") generator = static_cast<int>(i);
             if (arguments[i].name() == "training") training = static_cast<int>(i);
+        }
+        static constexpr std::array kOfRows{"index_select", "index", "gather", "embedding", "index_put_", "_index_put_impl_", "index_copy_", "index_add_", "index_fill_", "index_reduce_",
+                                            "scatter_", "scatter_add_", "scatter_reduce_"};
+        if (name.starts_with("aten::") && std::ranges::find(kOfRows, word) != kOfRows.end()) {
+            const auto position_of = [&](std::string_view wanted) {
+                const auto found = std::ranges::find(arguments, wanted, [](const c10::Argument& each) -> std::string_view { return each.name(); });
+                return found == arguments.end() ? -1 : static_cast<int>(found - arguments.begin());
+            };
+            chosen_by = std::max(position_of("index"), position_of("indices"));
+            chosen_along = position_of("dim");
         }
         updates_statistics = name == "aten::native_batch_norm" || name == "aten::batch_norm_update_stats";
         bool makes_tensors = false, returns_tensors = false, returns_other = false;
@@ -74,6 +86,8 @@ struct Plan {
     bool makes_for_device = false;   // of tensors, and of a device that it names
     bool is_out = false, is_view = false, has_meta = false, has_kernel = false;
     int generator = -1;           // the argument
+    int chosen_by = -1;           // the argument with the numbers of those rows of the first one that it touches; -1: it touches all
+    int chosen_along = -1;        // the argument with their dimension; -1: the place in a list of numbers, or the first one
     int training = -1;            // the argument
     bool updates_statistics = false;   // it writes the running ones, and its schema does not say so
     mutable std::atomic<bool> can_queue{false};   // until its meta function says that it cannot tell
@@ -309,7 +323,16 @@ class Operation {
         std::vector<at::Tensor> results;    // aliases of the new ones
         std::shared_ptr<const Shapes> shapes;
         std::string failure;
+        std::vector<peerlane::WorkBytes> late;
 
+        peerlane::LateBytes find_rows() noexcept {
+            try {
+                const KernelsOnly below;
+                add_chosen_rows(late, *plan, stack);
+            } catch (const std::exception&) {   // the kernel says what is wrong
+            }
+            return {late.data(), late.size()};
+        }
         bool run_kernel() noexcept {
             try {
                 const KernelsOnly below;
@@ -398,7 +421,11 @@ class Operation {
         work->shapes = std::move(shapes);
         work->is_watched = is_watched;
         for (const at::Tensor& result : results) work->results.push_back(aliases.of(result));
-        if (calls->is_checked()) note_bytes(work->spans, work->results);
+        if (calls->is_checked()) {
+            const bool has_rows = numbers_of_rows(plan_, stack_, first_).first.defined();
+            note_bytes(work->spans, work->results, has_rows);
+            if (has_rows) work->look = [](peerlane::Work* self) noexcept { return static_cast<Queued*>(self)->find_rows(); };
+        }
         work->stack = replace(aliases, c10::kCPU, queue, true);
         aliases.let_go();
         queue.submit(filled(std::move(work)));
@@ -467,12 +494,27 @@ class Operation {
         auto shapes = shapes_of_returns();
         restore(kept);
         if (!shapes) return nullptr;
+        if (plan_.name == "aten::convolution") order_dimensions(shapes->made[0], &stack_[first_]);
         for (size_t i = 0; plan_.is_out && i < kept.size(); ++i) {
             if (!plan_.written[i] || !kept[i].isTensor() || !kept[i].toTensor().defined()) continue;
             const at::Tensor &before = kept[i].toTensor(), &after = arguments[i].toTensor();
             if (!before.sizes().equals(after.sizes()) || !before.strides().equals(after.strides())) shapes->resized.emplace_back(i, Shape(after));
         }
         return shapes;
+    }
+    // The meta function of a convolution knows no device, and its result is contiguous; the kernel's has the order of what it takes.
+    static void order_dimensions(Shape& made, const IValue* arguments) {
+        if ((made.sizes.size() != 4 && made.sizes.size() != 5) || !std::all_of(arguments + 3, arguments + 6, [](const IValue& each) { return each.isIntList(); }) || !arguments[7].isIntList()) return;
+        Aliases hosts(Aliases::Kind::cpu);
+        const at::Tensor input = hosts.of(arguments[0].toTensor()), weight = hosts.of(arguments[1].toTensor());
+        const bool has_bias = arguments[2].isTensor() && arguments[2].toTensor().defined();
+        const auto stride = arguments[3].toDimVector(), padding = arguments[4].toDimVector(), dilation = arguments[5].toDimVector(), output_padding = arguments[7].toDimVector();
+        const at::native::ConvBackend backend = at::native::select_conv_backend(
+            input, weight, has_bias ? std::optional<at::Tensor>(hosts.of(arguments[2].toTensor())) : std::nullopt, c10::fromIntArrayRefSlow(stride), c10::fromIntArrayRefSlow(padding),
+            c10::fromIntArrayRefSlow(dilation), arguments[6].toBool(), c10::fromIntArrayRefSlow(output_padding), arguments[8].toInt(), std::nullopt);
+        const c10::MemoryFormat format = at::native::_determine_backend_memory_format(input, weight, backend);
+        if (format == c10::MemoryFormat::ChannelsLast) made.strides = c10::get_channels_last_strides_2d(made.sizes);
+        if (format == c10::MemoryFormat::ChannelsLast3d) made.strides = c10::get_channels_last_strides_3d(made.sizes);
     }
     // Meta functions in Python err about types and sizes, and none refuses all types that its kernel refuses.  So the kernel itself is asked, once for each
     // combination of types and of what is no size.  False: its results are not known before.
@@ -584,11 +626,47 @@ class Operation {
         tensor.unsafeGetTensorImpl()->set_sizes_and_strides(shape.sizes, shape.strides);
     }
 
+    // Which rows of its first tensor an operation touches, and along which dimension; undefined: it touches all.
+    static std::pair<at::Tensor, int64_t> numbers_of_rows(const Plan& plan, const Stack& stack, size_t first) {
+        if (plan.chosen_by < 0 || stack[first].toTensor().dim() == 0) return {};
+        const IValue& value = stack[first + static_cast<size_t>(plan.chosen_by)];
+        at::Tensor numbers;
+        int64_t along = plan.chosen_along < 0 ? 0 : at::maybe_wrap_dim(stack[first + static_cast<size_t>(plan.chosen_along)].toInt(), stack[first].toTensor().dim());
+        if (value.isTensor()) numbers = value.toTensor();
+        else
+            for (const c10::IValue& each : value.toListRef()) {
+                if (each.isTensor() && (numbers = each.toTensor()).defined()) break;
+                ++along;
+            }
+        const bool are_numbers = numbers.defined() && (numbers.scalar_type() == c10::kLong || numbers.scalar_type() == c10::kInt);
+        return {are_numbers ? numbers : at::Tensor(), along};
+    }
+    static void add_chosen_rows(std::vector<peerlane::WorkBytes>& spans, const Plan& plan, const Stack& stack) {
+        constexpr size_t kMostRuns = 1024;
+        const at::Tensor whole = stack[0].toTensor();
+        const auto [numbers, along] = numbers_of_rows(plan, stack, 0);
+        const at::Tensor flat = numbers.to(c10::kLong).flatten().contiguous();
+        std::vector<int64_t> rows(flat.const_data_ptr<int64_t>(), flat.const_data_ptr<int64_t>() + flat.numel());
+        const int64_t size = whole.size(along);
+        for (int64_t& row : rows) row += row < 0 ? size : 0;
+        std::ranges::sort(rows);
+        const bool is_written = plan.written[0];
+        for (size_t at = 0; at < rows.size();) {
+            const size_t begin = at++;
+            while (at < rows.size() && rows[at] <= rows[at - 1] + 1) ++at;
+            if (rows[begin] < 0 || rows[at - 1] >= size) continue;
+            add_bytes(spans, whole.narrow(along, rows[begin], rows[at - 1] - rows[begin] + 1), is_written);
+            if (spans.size() <= kMostRuns) continue;
+            spans.clear();
+            return add_bytes(spans, whole, is_written);
+        }
+    }
+
     // For the checker: which bytes it reads and writes.
-    void note_bytes(std::vector<peerlane::WorkBytes>& spans, c10::ArrayRef<at::Tensor> results) const {
+    void note_bytes(std::vector<peerlane::WorkBytes>& spans, c10::ArrayRef<at::Tensor> results, bool skips_first = false) const {
         const auto& arguments = plan_.schema.arguments();
         const bool trains = plan_.updates_statistics && (plan_.training < 0 || stack_[first_ + static_cast<size_t>(plan_.training)].toBool());
-        for (size_t i = 0; i < plan_.written.size(); ++i)
+        for (size_t i = skips_first ? 1 : 0; i < plan_.written.size(); ++i)
             each_tensor(stack_[first_ + i], [&](const at::Tensor& tensor) {
                 const bool is_written = plan_.written[i] || (trains && arguments[i].name().starts_with("running_"));
                 if (is_on_device(tensor) || plan_.is_copy) each_part(tensor, [&](const at::Tensor& part) { add_bytes(spans, part, is_written); });
@@ -607,24 +685,28 @@ class Operation {
             if (tensor.size(i) != 1 && tensor.stride(i) != 0) dimensions.push_back({static_cast<uint64_t>(tensor.stride(i)) * element, static_cast<uint64_t>(tensor.size(i))});
         std::ranges::sort(dimensions, {}, &Dimension::stride);
         uint64_t width = element;   // contiguous bytes
-        size_t at = 0;
-        while (at < dimensions.size() && dimensions[at].stride <= width) {
-            width = dimensions[at].stride * (dimensions[at].size - 1) + width;
-            ++at;
+        uint64_t whole = element;
+        c10::SmallVector<Dimension, 6> apart;   // those that leave bytes out
+        for (const Dimension& each : dimensions) {
+            whole += each.stride * (each.size - 1);
+            if (apart.empty() && each.stride <= width) width = whole;
+            else if (!apart.empty() && each.stride == apart.back().stride * apart.back().size) apart.back().size *= each.size;
+            else apart.push_back(each);
         }
         const char* const host = host_of(static_cast<const char*>(tensor.storage().data()) + static_cast<uint64_t>(tensor.storage_offset()) * element);
-        const Dimension rows = at < dimensions.size() ? dimensions[at++] : Dimension{width, 1};
-        uint64_t others = 1, whole = rows.stride * (rows.size - 1) + width;
-        for (size_t i = at; i < dimensions.size(); ++i) {
-            others *= dimensions[i].size;
-            whole += dimensions[i].stride * (dimensions[i].size - 1);
+        Dimension rows{width, 1};
+        if (const auto longest = std::ranges::max_element(apart, {}, &Dimension::size); longest != apart.end()) {
+            rows = *longest;
+            apart.erase(longest);
         }
+        uint64_t others = 1;
+        for (const Dimension& each : apart) others *= each.size;
         if (others > kMostRows) return spans.push_back({host, whole, whole, 1, is_written});
         for (uint64_t number = 0; number < others; ++number) {
             uint64_t offset = 0, left = number;
-            for (size_t i = at; i < dimensions.size(); ++i) {
-                offset += left % dimensions[i].size * dimensions[i].stride;
-                left /= dimensions[i].size;
+            for (const Dimension& each : apart) {
+                offset += left % each.size * each.stride;
+                left /= each.size;
             }
             spans.push_back({host + offset, rows.stride, width, rows.size, is_written});
         }

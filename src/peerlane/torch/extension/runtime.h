@@ -216,18 +216,29 @@ inline void refuse_forked() {
     current_queues.fill(nullptr);
 }
 
+// Where device addresses lie, and their bytes for the host: nowhere before the process uses a device, and torch frees memory of the host before.
+struct Window {
+    uint64_t base, size;
+    int64_t offset;
+};
+inline std::atomic<const Window*> window{nullptr};
+
 // The host's address of a device address; of another one, that itself.
 inline char* host_of(const void* address) {
-    static const uint64_t base = calls->guard_base(), size = calls->guard_size();
-    static const int64_t offset = calls->host_offset();
+    const Window* known = window.load(std::memory_order_acquire);
+    if (!known && calls->guard_size() != 0) [[unlikely]] {
+        const auto* const made = new Window{calls->guard_base(), calls->guard_size(), calls->host_offset()};
+        if (window.compare_exchange_strong(known, made, std::memory_order_acq_rel, std::memory_order_acquire)) known = made;
+        else delete made;
+    }
     const auto at = reinterpret_cast<uintptr_t>(address);
-    return reinterpret_cast<char*>(at - base < size ? at + static_cast<uint64_t>(offset) : at);
+    return reinterpret_cast<char*>(known && at - known->base < known->size ? at + static_cast<uint64_t>(known->offset) : at);
 }
 
 // Whether the host finds the bytes of some device there; pinned memory lies there, too.
 inline bool is_device_memory(const void* host) {
-    static const uint64_t base = calls->guard_base() + static_cast<uint64_t>(calls->host_offset()), size = calls->guard_size();
-    return reinterpret_cast<uintptr_t>(host) - base < size;
+    const Window* const known = window.load(std::memory_order_acquire);
+    return known && reinterpret_cast<uintptr_t>(host) - (known->base + static_cast<uint64_t>(known->offset)) < known->size;
 }
 
 }  // namespace peerlane_torch
