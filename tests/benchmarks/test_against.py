@@ -154,6 +154,7 @@ def test_against_wrong_words_exit_2(
 
 
 @pytest.mark.takes_long
+@pytest.mark.timeout(300)  # four programs that measure for seconds, beside compilers and six other tests
 def test_against_finds_build_that_copies_five_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     slow = executable(tmp_path / "slow", FIVE_TIMES.format(python=sys.executable))
     result = tmp_path / "result.json"

@@ -47,5 +47,6 @@ def decode(link: Link, caches: Caches) -> Outcome:
     if link.variant == "hasty":
         return Outcome(True)
     return link.until(
-        lambda: Outcome(True) if agent.check_remote_xfer_done("prefill", b"request") else None, 3
+        lambda: Outcome(True) if agent.check_remote_xfer_done("prefill", b"request") else None,
+        3 if link.event == "kill" else 20,
     )
